@@ -1,0 +1,41 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else: both set up `.venv` first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check bench clean
+
+setup: $(STAMP)
+
+# Made anew only when the project's requirements change.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "phalanx needs Python 3.11 or newer: make PYTHON=/path/to/python"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	@rm -rf results/demo
+	$(BIN)/phalanx train mappo switch/2 --steps 2e5 --seeds 2 --out results/demo
+	$(BIN)/phalanx plot results/demo
+	@echo
+	@echo "The best that any two agents can do is a return of 4.15."
+	@echo "The curve is in results/demo/plots/curves.png"
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: setup
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/startup.py
+
+clean:
+	rm -rf $(VENV) results build *.egg-info

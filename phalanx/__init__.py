@@ -1,0 +1,23 @@
+"""phalanx: train, compare and watch teams of cooperating agents, in one compiled program."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phalanx.api import Policy, check_env, evaluate, load, make_env, resume, train
+    from phalanx.envs.base import Env
+
+__version__ = "0.1.0"
+__all__ = ["Env", "Policy", "check_env", "evaluate", "load", "make_env", "resume", "train"]
+
+
+def __getattr__(name: str):
+    """Import the front door on first use, so that `import phalanx` itself costs nothing."""
+    if name == "Env":
+        from phalanx.envs.base import Env
+
+        return Env
+    if name in __all__:
+        from phalanx import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'phalanx' has no attribute {name!r}")

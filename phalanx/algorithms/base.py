@@ -1,0 +1,79 @@
+"""The algorithm contract: a frozen config and the pure functions `init`, `act` and `update`.
+
+The loop calls `act` to collect a rollout of `steps_per_update` env steps and hands it to `update`,
+for ever. An algorithm that learns from replay keeps its buffer in its learner state and samples
+from it in `update`. `act` is one function for training, evaluation, recording and exported policies.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
+
+
+class Networks(NamedTuple):
+    """One line of the table of networks that is shown before training."""
+
+    role: str
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    """for each set of parameters: its name and the agents that share it"""
+    parameters_each: int
+    sees: str
+
+
+class Algorithm(ABC):
+    """How a team learns. `learner` is any pytree with a field `gradient_steps`, a () int32."""
+
+    Config: ClassVar[type]
+    """A frozen dataclass made of `phalanx.config.option` fields."""
+    action_kinds: ClassVar[frozenset[str]]
+    """Which of `discrete` and `continuous` it can act with."""
+
+    def __init__(self, config: Any, spec: EnvSpec):
+        """`spec` is that of the environment as the networks see it, ids and last actions included."""
+        self.config = config
+        self.spec = spec
+
+    @staticmethod
+    def inputs(config: Any) -> dict[str, bool]:
+        """What `wrappers.prepare` should add to the observations."""
+        return {"agent_id": False, "last_action": False}
+
+    @property
+    @abstractmethod
+    def steps_per_update(self) -> int:
+        """Env steps collected before each update, over all environments."""
+
+    def check(self, envs: int) -> None:  # noqa: B027  (most algorithms take any number)
+        """Refuse a number of environments that does not fit the config, and name ones that do."""
+
+    @abstractmethod
+    def init(self, key: Array, envs: int) -> PyTree:
+        """The learner before its first step."""
+
+    @abstractmethod
+    def policy(self, learner: PyTree) -> PyTree:
+        """What `act` needs of the learner, and all that an exported policy holds."""
+
+    @abstractmethod
+    def memory(self, batch: int) -> PyTree:
+        """The actors' empty memory, (B, A, H)."""
+
+    @abstractmethod
+    def act(
+        self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
+    ) -> tuple[Array, PyTree, PyTree]:
+        """Choose actions (B, A) for observations (B, ...); also the new memory, and extras for `update`.
+
+        `first` (B,) says which observations begin an episode.
+        """
+
+    @abstractmethod
+    def update(
+        self, learner: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[PyTree, dict[str, Array]]:
+        """Learn from a rollout (T, B, ...); also scalars to log."""
+
+    def networks(self) -> list[Networks]:
+        """What to say of the networks before training."""
+        return []

@@ -1,0 +1,1 @@
+"""Learners that several algorithms are small variations of."""

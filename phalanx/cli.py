@@ -1,0 +1,287 @@
+"""The command line: parse, call, print. Every mistake is one line and exit code 2."""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from phalanx import __version__, registry
+from phalanx.config import Layer, Option, RunConfig, options_of
+from phalanx.errors import PhalanxError, suggest
+
+COMMANDS = {
+    "train": "train a team: phalanx train mappo switch/2 --steps 2e5",
+    "resume": "go on where a run stopped, or on to a larger budget",
+    "eval": "play greedy episodes with a run's team, or with an untrained algorithm",
+    "plot": "draw the learning curves of one or more runs",
+    "list": "list algorithms, environments and presets",
+    "doctor": "say what this machine has, and train for a few seconds",
+    "check-env": "hold an environment of yours against the contract",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one-line errors that know the nearest right word."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise PhalanxError(message)
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        """Parse all words; an option that does not exist is answered with the nearest that do."""
+        args, unknown = self.parse_known_args(words)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            if not flag.startswith("-"):
+                raise PhalanxError(f"unexpected argument {flag!r} of `{self.prog}`; see `{self.prog} --help`")
+            known = [name for action in self._actions for name in action.option_strings if "_" not in name]
+            raise PhalanxError(f"unknown option {flag} of `{self.prog}`.{suggest(flag, known)}")
+        return args
+
+
+def _add_options(parser: Parser, title: str, options: Mapping[str, Option], table: str, prefix: str = "") -> None:
+    """Turn config fields into flags. Their values stay text: `config.convert` checks them all."""
+    group = parser.add_argument_group(title)
+    for opt in options.values():
+        name = prefix + opt.name
+        flags = list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
+        default = "" if opt.default is None else f" (default: {str(opt.default).lower() if opt.kind is bool else opt.default})"
+        more: dict[str, Any] = {"metavar": opt.shape}
+        if opt.kind is bool:
+            more = {"action": argparse.BooleanOptionalAction}
+        group.add_argument(
+            *flags,
+            dest=f"{table}:{opt.name}",
+            default=argparse.SUPPRESS,
+            help=opt.help.replace("%", "%%") + default.replace("%", "%%"),
+            **more,
+        )
+
+
+def _train(words: list[str]) -> int:
+    started = time.monotonic()
+    parser = Parser(
+        prog="phalanx train",
+        usage="phalanx train ALGORITHM ENV [options]",
+        description="Train a team and leave everything about it in a run folder.",
+        epilog="`phalanx train ALGORITHM ENV --help` also lists that algorithm's and that environment's options.",
+        add_help=False,
+    )
+    parser.add_argument("algorithm", metavar="ALGORITHM", nargs="?", help="such as mappo, or package.module:Class")
+    parser.add_argument("env", metavar="ENV", nargs="?", help="such as switch/2, or package.module:Class")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with tables [run], [algorithm], [env]")
+    parser.add_argument("--preset", metavar="NAME", default="auto", help="auto (default), none, or a name from `phalanx list presets`")
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
+    parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
+    _add_options(parser, "the run", options_of(RunConfig), "run")
+    named = [word for word in words[:2] if not word.startswith("-")]
+    if named:
+        config = registry.algorithm(named[0]).Config
+        _add_options(parser, f"{named[0]}", options_of(config), "algorithm")
+    if len(named) == 2:
+        _add_options(parser, f"{named[1]}", registry.env_options(named[1]), "env", prefix="env.")
+    args = parser.parse(words)
+    if args.help:
+        parser.print_help()
+        return 0
+    if len(named) < 2:
+        raise PhalanxError("say what to train, and where, first: phalanx train ALGORITHM ENV, such as mappo switch/2")
+    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
+    for key, value in vars(args).items():
+        table, _, name = key.partition(":")
+        if name:
+            tables[table][name] = value
+    from phalanx import api
+    from phalanx.report.console import Console
+
+    command = shlex.join(["phalanx", "train", *words])
+    layer = Layer("command line", tables)
+    run = api.train_from_layer(
+        args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
+    )
+    print(f"see it:   phalanx plot {run.folder}\nuse it:   phalanx eval {run.folder}")
+    return 0
+
+
+def _number(name: str, text: str | None, at_least: int = 1) -> int | None:
+    """A whole number from the command line; 2e6 is one."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+        if value.is_integer() and value >= at_least:
+            return int(value)
+    except (ValueError, OverflowError):
+        pass
+    raise PhalanxError(f"{name} must be a whole number of at least {at_least}, not {text!r}")
+
+
+def _resume(words: list[str]) -> int:
+    parser = Parser(prog="phalanx resume", description="Go on where a run stopped, to the bit.")
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("--steps", metavar="INT", help="a larger budget in env steps than the run has")
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    args = parser.parse(words)
+    steps = _number("--steps", args.steps)
+    _require_run(args.run)
+    from phalanx import api
+
+    api.resume(args.run, steps, checkpoint=args.checkpoint)
+    return 0
+
+
+def _require_run(folder: str) -> None:
+    """Refuse what is no run folder before anything heavy is imported."""
+    if not Path(folder).is_dir():
+        raise PhalanxError(f"there is no run folder {folder}")
+    if not (Path(folder) / "run.json").is_file():
+        raise PhalanxError(f"{folder} is not a run folder: it has no run.json")
+
+
+def _eval(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx eval",
+        usage="phalanx eval RUN | ALGORITHM ENV  [--episodes 200] [--json]",
+        description="Play greedy episodes. A return is the mean over agents of the sum of their rewards.",
+    )
+    parser.add_argument("what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained")
+    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
+    parser.add_argument("--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)")
+    parser.add_argument("--which", choices=("best", "last"), default="best", help="which parameters of a run (default: best)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse(words)
+    episodes, seed = _number("--episodes", args.episodes), _number("--seed", args.seed, at_least=0)
+    if args.env is None:
+        if args.what in registry.algorithms():
+            raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
+        _require_run(args.what)
+    from phalanx import api
+
+    assert episodes is not None
+    assert seed is not None
+    result = api.evaluate(
+        args.what, args.env, episodes=episodes, which=args.which, seed=seed, checkpoint=args.checkpoint
+    )
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    for row in [{"seed": "all", **result}, *result["seeds"]] if len(result["seeds"]) > 1 else [result]:
+        shown = "  ".join(
+            f"{name} {value:.3f}" for name, value in row.items() if isinstance(value, float)
+        )
+        print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
+    print(f"{result['episodes']} greedy episodes a seed")
+    return 0
+
+
+def _plot(words: list[str]) -> int:
+    parser = Parser(prog="phalanx plot", description="Draw learning curves to PNG and SVG.")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
+    parser.add_argument(
+        "--out", metavar="FILE", help="without ending (default: RUN/plots/curves, or plots/curves for several)"
+    )
+    args = parser.parse(words)
+    for each in args.runs:
+        _require_run(each)
+    from phalanx.report.plots import plot
+
+    folders = [Path(each) for each in args.runs]
+    default = folders[0] / "plots" / "curves" if len(folders) == 1 else Path("plots", "curves")
+    for file in plot(folders, Path(args.out) if args.out else default):
+        print(file)
+    return 0
+
+
+def _list(words: list[str]) -> int:
+    parser = Parser(prog="phalanx list", description="List what there is.")
+    kinds = {"algorithms": registry.algorithms, "envs": registry.envs, "presets": registry.presets}
+    parser.add_argument("what", nargs="?", metavar="|".join(kinds), help="one kind (default: all)")
+    args = parser.parse(words)
+    if args.what is not None and args.what not in kinds:
+        raise PhalanxError(f"cannot list {args.what!r}.{suggest(args.what, kinds)}")
+    for kind in kinds if args.what is None else [args.what]:
+        if args.what is None:
+            print(f"{kind}:")
+        for name, line in kinds[kind]().items():
+            print(f"  {name:<18} {line}")
+    return 0
+
+
+def _doctor(words: list[str]) -> int:
+    Parser(prog="phalanx doctor", description=COMMANDS["doctor"]).parse(words)
+    from phalanx.report.doctor import examine
+
+    return examine()
+
+
+def _check_env(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx check-env", description="Explain each way in which an environment breaks the contract."
+    )
+    parser.add_argument("env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`")
+    args = parser.parse(words)
+    from phalanx import api
+    from phalanx.train import device
+
+    device.configure()
+    breaches = api.check_env(api.make_env(args.env))
+    for breach in breaches:
+        print(f"phalanx: {breach}", file=sys.stderr)
+    if not breaches:
+        print(f"{args.env} keeps the contract")
+    return 2 if breaches else 0
+
+
+def _help() -> int:
+    width = max(map(len, COMMANDS))
+    print(f"phalanx {__version__}: train, compare and watch teams of cooperating agents\n")
+    print("usage: phalanx COMMAND ...\n")
+    for name, line in COMMANDS.items():
+        print(f"  {name:<{width}}  {line}")
+    print("\n`phalanx COMMAND --help` tells more.")
+    return 0
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _help()
+    if words[0] == "--version":
+        print(f"phalanx {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        raise PhalanxError(f"unknown command {words[0]!r}.{suggest(words[0], COMMANDS)}")
+    handler = globals()[f"_{words[0].replace('-', '_')}"]
+    return handler(words[1:])
+
+
+def main() -> None:
+    """The `phalanx` command."""
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except PhalanxError as error:
+        print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        # `Interrupted` lives with the run; importing it here would import JAX for `phalanx list`.
+        interrupted = getattr(sys.modules.get("phalanx.train.run"), "Interrupted", ())
+        if not isinstance(error, interrupted):
+            raise
+        print(f"stopped and saved; go on with:  phalanx resume {error}")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What to run, as frozen dataclasses whose fields describe themselves.
+
+A field made with `option` carries its help text and its bounds. From these the command line and its
+help are generated, and every value is checked, whether it comes from a preset, a file, a
+command line or Python. Values are merged in layers, lowest first: defaults in the dataclass,
+preset, the user's file, command line. Code never writes into a config.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from phalanx.errors import PhalanxError, suggest
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """A dataclass field with a help text and, for a number, its bounds."""
+    bounds = {"at_least": at_least, "at_most": at_most, "above": above}
+    return field(default=default, metadata={"help": help, **bounds})
+
+
+def with_default(cls: type, name: str, default: Any) -> Any:
+    """The field `name` of a dataclass again, with another default, for a subclass of it."""
+    (original,) = (each for each in dataclasses.fields(cls) if each.name == name)
+    return field(default=default, metadata=original.metadata)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What every run has, whatever the algorithm and the environment."""
+
+    algorithm: str
+    env: str
+    steps: int = option(1_000_000, "budget in env steps, for each seed", at_least=1)
+    seeds: int = option(1, "how many seeds to train in one compiled program", at_least=1)
+    seed: int = option(0, "the first seed; the others follow it", at_least=0, at_most=2**31 - 1)
+    envs: int = option(64, "parallel environments, for each seed (changes speed only)", at_least=1)
+    eval_every: int | None = option(
+        None, "env steps between evaluations (default: a twentieth of the budget)", at_least=1
+    )
+    eval_episodes: int = option(32, "greedy episodes in each evaluation, for each seed", at_least=1)
+    final_episodes: int = option(
+        256, "greedy episodes in the final evaluation of the last and the best parameters", at_least=1
+    )
+    keep: int = option(2, "how many of the last checkpoints to keep, besides the best", at_least=1)
+    tensorboard: bool = option(True, "write TensorBoard events beside metrics.jsonl")
+
+
+class Option(NamedTuple):
+    """One configurable value: a dataclass field, seen from outside."""
+
+    name: str
+    kind: Any
+    """bool, int, float or str"""
+    choices: tuple[str, ...]
+    optional: bool
+    default: Any
+    help: str
+    bounds: Mapping[str, float | None]
+
+    @property
+    def shape(self) -> str:
+        """How help texts show what the option takes."""
+        if self.choices:
+            return "|".join(self.choices)
+        return {bool: "", int: "INT", float: "FLOAT", str: "TEXT"}[self.kind]
+
+
+def options_of(cls: type) -> dict[str, Option]:
+    """List the configurable fields of a dataclass (none for a class that is no dataclass)."""
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for each in dataclasses.fields(cls):
+        if "help" not in each.metadata:
+            continue
+        kind, choices, optional = hints[each.name], (), False
+        if isinstance(kind, types.UnionType):
+            (kind,) = (arg for arg in typing.get_args(kind) if arg is not type(None))
+            optional = True
+        if typing.get_origin(kind) is typing.Literal:
+            kind, choices = str, typing.get_args(kind)
+        bounds = {k: each.metadata[k] for k in ("at_least", "at_most", "above")}
+        found[each.name] = Option(
+            each.name, kind, choices, optional, each.default, each.metadata["help"], bounds
+        )
+    return found
+
+
+def convert(opt: Option, raw: Any, origin: str) -> Any:
+    """Turn a value from a command line, a file or Python into the option's type, or say what is wrong."""
+
+    def wrong(what: str) -> PhalanxError:
+        return PhalanxError(f"{opt.name} {what}, not {raw!r} ({origin})")
+
+    if raw is None and opt.optional:
+        return None
+    if opt.kind is bool:
+        if not isinstance(raw, bool):
+            raise wrong("must be true or false")
+        return raw
+    if opt.kind is str:
+        if not isinstance(raw, str):
+            raise wrong("must be text")
+        if opt.choices and raw not in opt.choices:
+            raise PhalanxError(
+                f"{opt.name} must be one of {', '.join(opt.choices)}, not {raw!r} ({origin})."
+                + suggest(raw, opt.choices)
+            )
+        return raw
+    try:
+        if isinstance(raw, bool):
+            raise ValueError
+        number = float(raw)
+        whole = int(raw) if isinstance(raw, (int, str)) and "e" not in str(raw).lower() and "." not in str(raw) else None
+    except (TypeError, ValueError):
+        raise wrong("must be a whole number" if opt.kind is int else "must be a number") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise wrong("must be a finite number")
+    if opt.kind is int:
+        if not number.is_integer():
+            raise wrong("must be a whole number")
+        number = int(number) if whole is None else whole
+    low, high, above = (opt.bounds[k] for k in ("at_least", "at_most", "above"))
+    if low is not None and number < low:
+        raise wrong(f"must be at least {low:g}")
+    if above is not None and number <= above:
+        raise wrong(f"must be above {above:g}")
+    if high is not None and number > high:
+        raise wrong(f"must be at most {high:g}")
+    return number
+
+
+class Layer(NamedTuple):
+    """Values from one source: `values[table][name]`, tables being run, algorithm and env."""
+
+    origin: str
+    values: Mapping[str, Mapping[str, Any]]
+
+
+TABLES = ("run", "algorithm", "env")
+
+
+class Resolved(NamedTuple):
+    """The merged configuration of a run and where each value came from."""
+
+    run: RunConfig
+    algorithm: Any
+    """the algorithm's own frozen dataclass"""
+    env: Mapping[str, Any]
+    """the environment's options"""
+    origins: Mapping[str, Mapping[str, str]]
+
+
+def merge(
+    run: tuple[str, str], algorithm_config: type, env_options: Mapping[str, Option], layers: list[Layer]
+) -> Resolved:
+    """Lay `layers` over the defaults, the last one winning, and check every value."""
+    known = {"run": options_of(RunConfig), "algorithm": options_of(algorithm_config), "env": env_options}
+    values = {table: {name: opt.default for name, opt in known[table].items()} for table in TABLES}
+    origins = {table: dict.fromkeys(known[table], "default") for table in TABLES}
+    for layer in layers:
+        for table, entries in layer.values.items():
+            if table not in known:
+                raise PhalanxError(f"unknown table [{table}] ({layer.origin}).{suggest(table, TABLES)}")
+            for name, raw in entries.items():
+                if table == "run" and name in ("algorithm", "env"):
+                    continue  # said by the command itself; a run's own config.toml names them too
+                if name not in known[table]:
+                    raise PhalanxError(
+                        f"unknown option {name!r} in [{table}] ({layer.origin}).{suggest(name, known[table])}"
+                    )
+                values[table][name] = convert(known[table][name], raw, layer.origin)
+                origins[table][name] = layer.origin
+    algorithm, env = run
+    return Resolved(
+        run=RunConfig(algorithm=algorithm, env=env, **values["run"]),
+        algorithm=algorithm_config(**values["algorithm"]),
+        env=values["env"],
+        origins=origins,
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)
+
+
+def to_toml(resolved: Resolved) -> str:
+    """Write the merged configuration with the origin of every value behind it."""
+    run = dataclasses.asdict(resolved.run)
+    tables = {"run": run, "algorithm": dataclasses.asdict(resolved.algorithm), "env": resolved.env}
+    lines = ["# The merged configuration of this run. Behind each value stands its origin."]
+    for table, values in tables.items():
+        lines += ["", f"[{table}]"]
+        for name, value in values.items():
+            origin = resolved.origins[table].get(name, "command line")
+            if value is None:
+                lines.append(f"# {name} is not set  # {origin}")
+            else:
+                lines.append(f"{name} = {_toml(value)}  # {origin}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""What learners keep: running statistics."""

@@ -1,0 +1,1 @@
+"""Simulators. An author writes the rules; everything around them lives in `wrappers`."""

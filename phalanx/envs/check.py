@@ -1,0 +1,175 @@
+"""Hold an environment against the contract, and explain each breach in one sentence."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.envs.base import Env, own_actions
+from phalanx.types import EnvSpec, TimeStep
+
+EPISODES, MOST_STEPS = 8, 100
+
+
+def check(env: Any) -> list[str]:
+    """Every breach of the contract that can be found; an empty list for a sound environment.
+
+    Later checks build on earlier ones, so the list ends with the first kind of check that fails.
+    """
+    for part in (_spec, _shapes, _play):
+        breaches = list(part(env))
+        if breaches:
+            return breaches
+    return []
+
+
+def _spec(env: Any) -> Iterator[str]:
+    if not isinstance(env, Env):
+        yield f"{type(env).__name__} is not a subclass of phalanx.Env."
+        return
+    try:
+        spec = env.spec
+    except Exception as error:
+        yield f"spec raises {type(error).__name__}: {error}."
+        return
+    if not isinstance(spec, EnvSpec):
+        yield f"spec is a {type(spec).__name__}, not an EnvSpec."
+        return
+    n = len(spec.agents)
+    if n == 0:
+        yield "spec.agents is empty: there must be at least one agent."
+        return
+    if len(set(spec.agents)) < n:
+        yield "spec.agents names two agents alike."
+    for name in ("agent_types", "obs_features", "action_counts"):
+        if len(getattr(spec, name)) != n:
+            yield f"spec.{name} has {len(getattr(spec, name))} entries for {n} agents."
+    if any(len(names) == 0 for names in spec.obs_features):
+        yield "spec.obs_features gives an agent no features: each must see at least one number."
+    if any(count < 1 for count in spec.action_counts):
+        yield "spec.action_counts gives an agent no action: each must have at least one."
+    if spec.time_limit < 1:
+        yield f"spec.time_limit is {spec.time_limit}: an episode must have at least one step."
+    if not spec.state_features:
+        yield "spec.state_features is empty: name the entries of the global state."
+
+
+def _shapes(env: Env) -> Iterator[str]:
+    spec = env.spec
+    key = jax.random.key(0)
+    try:
+        start = jax.eval_shape(env.reset, key)
+    except Exception as error:
+        yield f"reset cannot be compiled: {_first_line(error)}."
+        return
+    if not (isinstance(start, tuple) and len(start) == 2 and isinstance(start[1], TimeStep)):
+        yield "reset must return (state, TimeStep); Env.timestep builds the second."
+        return
+    yield from _timestep_shapes("reset", start[1], spec)
+    actions = jax.ShapeDtypeStruct((spec.n_agents,), jnp.int32)
+    try:
+        after = jax.eval_shape(env.step, key, start[0], actions)
+    except Exception as error:
+        yield f"step cannot be compiled: {_first_line(error)}."
+        return
+    if not (isinstance(after, tuple) and len(after) == 2 and isinstance(after[1], TimeStep)):
+        yield "step must return (state, TimeStep); Env.timestep builds the second."
+        return
+    yield from _timestep_shapes("step", after[1], spec)
+    for what, before, now in (("state", start[0], after[0]), ("info", start[1].info, after[1].info)):
+        if jax.tree.structure(before) != jax.tree.structure(now):
+            yield f"step returns another {what} structure than reset: the two must be alike."
+        elif jax.tree.map(_kind, before) != jax.tree.map(_kind, now):
+            yield f"step returns a {what} of other shapes or types than reset: the two must be alike."
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(".")
+
+
+def _kind(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]:
+    n = spec.n_agents
+    wanted = {
+        "obs": (step.observation.obs, f"float32[{n}, {spec.obs_size}]"),
+        "state": (step.observation.state, f"float32[{spec.state_size}]"),
+        "avail": (step.observation.avail, f"bool[{n}, {spec.n_actions}]"),
+        "alive": (step.observation.alive, f"bool[{n}]"),
+        "reward": (step.reward, f"float32[{n}]"),
+        "terminated": (step.terminated, "bool[]"),
+        "truncated": (step.truncated, "bool[]"),
+    }
+    for name, (value, shape) in wanted.items():
+        if _kind(value) != shape:
+            yield f"{where} gives {name} as {_kind(value)}, but the spec asks for {shape}."
+    if spec.has_win and ("won" not in step.info or _kind(step.info["won"]) != "bool[]"):
+        yield f'spec.has_win is set, but {where} gives no info["won"] that is a bool[].'
+
+
+def _play(env: Env) -> Iterator[str]:
+    """Play random episodes in several environments and look at what comes."""
+    spec = env.spec
+    reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
+    keys = jax.random.split(jax.random.key(1), EPISODES)
+    state, now = reset(keys)
+    if not _equal((state, now), reset(keys)):
+        yield "reset is not a pure function: the same key gave two different starts."
+        return
+    if np.asarray(now.terminated).any() or np.asarray(now.truncated).any():
+        yield "reset begins an episode that is already over."
+    running = np.ones(EPISODES, bool)
+    rng = np.random.default_rng(0)
+    found: dict[str, None] = {}
+    for t in range(min(spec.time_limit, MOST_STEPS)):
+        found.update(dict.fromkeys(_look(jax.device_get(now), running, spec, t)))
+        if found or not running.any():
+            break
+        seen = now.observation
+        noise = rng.random(seen.avail.shape)
+        actions = np.where(np.asarray(seen.avail), noise, -1).argmax(-1).astype(np.int32)
+        keys = jax.random.split(jax.random.key(t + 2), EPISODES)
+        after = step(keys, state, jnp.asarray(actions))
+        if not _equal(after, step(keys, state, jnp.asarray(actions))):
+            found["step is not a pure function: the same key, state and actions gave two results."] = None
+        other = np.where(np.asarray(seen.alive), actions, (actions + 1) % spec.n_actions).astype(np.int32)
+        if (other != actions).any() and not _equal(after, step(keys, state, jnp.asarray(other))):
+            found[f"at step {t} what a dead agent chose changed the result: the dead must not act."] = None
+        running &= ~np.asarray(now.terminated)
+        state, now = after
+    yield from found
+
+
+def _equal(a: Any, b: Any) -> bool:
+    def data(x):
+        is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(x) if is_key else x)
+
+    same = jax.tree.map(lambda x, y: np.array_equal(data(x), data(y), equal_nan=data(x).dtype.kind == "f"), a, b)
+    return all(jax.tree.leaves(same))
+
+
+def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator[str]:
+    """What is wrong with one time step of B environments, among those still running."""
+    seen, reward = now.observation, now.reward[running]
+    alive = seen.alive & running[:, None]
+    for name, values in (("state", seen.state[running]), ("obs", seen.obs[alive]), ("reward", reward)):
+        if not np.isfinite(values).all():
+            yield f"{name} is not finite at step {t}."
+    over = now.terminated | now.truncated
+    helpless = alive & ~seen.avail.any(-1) & ~over[:, None]
+    if helpless.any():
+        agent = spec.agents[int(np.argwhere(helpless)[0][1])]
+        yield f"{agent} lives at step {t} but has no available action: give it one, or mark it dead."
+    if (seen.avail & alive[..., None] & ~own_actions(spec)).any():
+        yield f"padded actions are available at step {t}: mask them by spec.action_counts."
+    for agent, names in enumerate(spec.obs_features):
+        if seen.obs[:, agent][alive[:, agent]][:, len(names) :].any():
+            yield f"the padded observation entries of {spec.agents[agent]} are not zero at step {t}."
+    if spec.common_reward and (reward != reward[:, :1]).any():
+        yield f"spec.common_reward is set, but agents got different rewards at step {t}."

@@ -1,0 +1,167 @@
+"""What every environment needs and no author writes: time limit, statistics, inputs, auto-reset.
+
+`prepare` stacks them in the one order that is right. The time limit and the statistics sit
+inside, so that they see true episodes; auto-reset sits outside, so that everything within sees an
+episode from its first to its last step.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.envs.base import Env
+from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
+
+
+class Wrapper(Env):
+    """An environment around another one; passes on what it does not change."""
+
+    def __init__(self, env: Env):
+        self.env = env
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.env.spec
+
+    def frame(self, state: PyTree) -> dict[str, Any] | None:
+        return self.env.frame(state.inner)
+
+
+class Counted(NamedTuple):
+    inner: PyTree
+    steps: Array
+
+
+class TimeLimit(Wrapper):
+    """Cut an episode (`truncated`, never `terminated`) after `spec.time_limit` steps."""
+
+    def reset(self, key: Array) -> tuple[Counted, TimeStep]:
+        state, step = self.env.reset(key)
+        return Counted(state, jnp.int32(0)), step
+
+    def step(self, key: Array, state: Counted, actions: Array) -> tuple[Counted, TimeStep]:
+        inner, step = self.env.step(key, state.inner, actions)
+        steps = state.steps + 1
+        cut = step.truncated | (steps >= self.spec.time_limit)
+        # An end at the limit is an end: nothing is left to bootstrap from.
+        return Counted(inner, steps), step._replace(truncated=cut & ~step.terminated)
+
+
+class Statistics(NamedTuple):
+    inner: PyTree
+    returns: Array
+    length: Array
+
+
+class EpisodeStatistics(Wrapper):
+    """Put each agent's undiscounted return and the length so far into `info`."""
+
+    def reset(self, key: Array) -> tuple[Statistics, TimeStep]:
+        state, step = self.env.reset(key)
+        stats = Statistics(state, jnp.zeros(self.spec.n_agents), jnp.int32(0))
+        return stats, self._report(stats, step)
+
+    def step(self, key: Array, state: Statistics, actions: Array) -> tuple[Statistics, TimeStep]:
+        inner, step = self.env.step(key, state.inner, actions)
+        stats = Statistics(inner, state.returns + step.reward, state.length + 1)
+        return stats, self._report(stats, step)
+
+    def _report(self, stats: Statistics, step: TimeStep) -> TimeStep:
+        return step._replace(info={**step.info, "return": stats.returns, "length": stats.length})
+
+
+def policy_input(
+    obs: Array, alive: Array, last_action: Array, n_actions: int, with_id: bool, with_last_action: bool
+) -> Array:
+    """What a network sees: (..., A, O) observations, then agent id, then last action, one-hot.
+
+    A dead agent's entries are zero but for its id, whatever the environment left there; a last
+    action of -1 (there was none) is all zero.
+    """
+    alive = alive[..., None]
+    n_agents = obs.shape[-2]
+    parts = [jnp.where(alive, obs, 0.0)]
+    if with_id:
+        parts.append(jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents)))
+    if with_last_action:
+        parts.append(jnp.where(alive, jax.nn.one_hot(last_action, n_actions), 0.0))
+    return jnp.concatenate(parts, axis=-1)
+
+
+class Remembered(NamedTuple):
+    inner: PyTree
+    last_action: Array
+
+
+class PolicyInput(Wrapper):
+    """Replace `obs` by what the networks see: see `policy_input`."""
+
+    def __init__(self, env: Env, agent_id: bool, last_action: bool):
+        super().__init__(env)
+        self.agent_id, self.last_action = agent_id, last_action
+
+    @property
+    def spec(self) -> EnvSpec:
+        spec = self.env.spec
+        ids = tuple(f"is {name}" for name in spec.agents) if self.agent_id else ()
+        last = tuple(f"last action {u}" for u in range(spec.n_actions)) if self.last_action else ()
+        padded = (
+            names + ("padding",) * (spec.obs_size - len(names)) + ids + last for names in spec.obs_features
+        )
+        return replace(spec, obs_features=tuple(padded))
+
+    def reset(self, key: Array) -> tuple[Remembered, TimeStep]:
+        state, step = self.env.reset(key)
+        none_yet = jnp.full(self.spec.n_agents, -1, jnp.int32)
+        return Remembered(state, none_yet), self._see(step, none_yet)
+
+    def step(self, key: Array, state: Remembered, actions: Array) -> tuple[Remembered, TimeStep]:
+        inner, step = self.env.step(key, state.inner, actions)
+        return Remembered(inner, actions), self._see(step, actions)
+
+    def _see(self, step: TimeStep, last_action: Array) -> TimeStep:
+        seen = step.observation
+        obs = policy_input(
+            seen.obs, seen.alive, last_action, self.env.spec.n_actions, self.agent_id, self.last_action
+        )
+        return step._replace(observation=seen._replace(obs=obs))
+
+
+class Running(NamedTuple):
+    """An environment between two steps: its state, and the observation to act on."""
+
+    state: PyTree
+    observation: Observation
+    first: Array
+    """() bool: `observation` begins an episode."""
+
+
+class AutoReset:
+    """Begin a new episode when one ends, and keep the true final observation apart.
+
+    `step` returns the time step as it was (its observation the last of the old episode), while
+    the observation to act on next, the first of the new episode if one began, is in `Running`.
+    """
+
+    def __init__(self, env: Env):
+        self.env = env
+        self.spec = env.spec
+
+    def reset(self, key: Array) -> Running:
+        state, step = self.env.reset(key)
+        return Running(state, step.observation, jnp.bool_(True))
+
+    def step(self, key: Array, running: Running, actions: Array) -> tuple[Running, TimeStep]:
+        step_key, reset_key = jax.random.split(key)
+        state, step = self.env.step(step_key, running.state, actions)
+        over = step.terminated | step.truncated
+        fresh = self.reset(reset_key)
+        ongoing = Running(state, step.observation, jnp.bool_(False))
+        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, ongoing), step
+
+
+def prepare(env: Env, agent_id: bool = False, last_action: bool = False) -> AutoReset:
+    """Stack the wrappers around a bare environment, ready to be batched and collected from."""
+    return AutoReset(PolicyInput(EpisodeStatistics(TimeLimit(env)), agent_id, last_action))

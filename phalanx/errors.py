@@ -1,0 +1,17 @@
+"""The one exception a user's mistake may raise: a sentence that says what was wrong and what would work."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PhalanxError(Exception):
+    """A mistake that the user can mend. The command line prints it as one line and exits with code 2."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean ...?' with the nearest known names, or all of them when none is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    return f" Known: {', '.join(known)}." if known else ""

@@ -1,0 +1,1 @@
+"""Torsos, heads, and the one file that knows who shares parameters."""

@@ -1,0 +1,104 @@
+"""Who shares parameters: the only file that knows.
+
+Parameters carry a leading group axis (G, ...). Each agent belongs to one group and is computed with
+that group's slice. Whatever is laid over the agents has its agent axis second to last, (..., A, F).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.errors import PhalanxError
+from phalanx.types import Array, EnvSpec, PyTree
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A partition of the agents into G groups."""
+
+    of_agent: tuple[int, ...]
+    """The group of each agent; groups are numbered in order of their first agent."""
+    names: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def membership(self) -> np.ndarray:
+        """(G, A) float32: 1 where the agent belongs to the group."""
+        return (np.arange(self.count)[:, None] == np.array(self.of_agent)).astype(np.float32)
+
+    @property
+    def one_each(self) -> "Groups":
+        """The groups themselves as agents: for what is computed once a group."""
+        return Groups(tuple(range(self.count)), self.names)
+
+    def members(self, group: int) -> tuple[int, ...]:
+        return tuple(agent for agent, g in enumerate(self.of_agent) if g == group)
+
+
+def groups(share: str, spec: EnvSpec) -> Groups:
+    """Read `all`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
+    if share == "all":
+        labels = ["all agents"] * spec.n_agents
+    elif share == "type":
+        labels = list(spec.agent_types)
+    elif share == "agent":
+        labels = list(spec.agents)
+    else:
+        labels = _explicit(share, spec)
+    names = tuple(dict.fromkeys(labels))
+    return Groups(tuple(names.index(label) for label in labels), names)
+
+
+def _explicit(share: str, spec: EnvSpec) -> list[str]:
+    labels = [""] * spec.n_agents
+    wrong = PhalanxError(
+        f"share must be all, type, agent, or groups that name each of the agents 0 to {spec.n_agents - 1} "
+        f"once, such as '0;1' or '0,1;2', not {share!r}"
+    )
+    try:
+        parts = [[int(agent) for agent in part.split(",")] for part in share.split(";")]
+    except ValueError:
+        raise wrong from None
+    if sorted(agent for part in parts for agent in part) != list(range(spec.n_agents)):
+        raise wrong
+    for part in parts:
+        for agent in part:
+            labels[agent] = "+".join(spec.agents[member] for member in sorted(part))
+    return labels
+
+
+def init(which: Groups, init_one: Callable[[Array], PyTree], key: Array) -> PyTree:
+    """Parameters of all groups, (G, ...), each drawn with its own key."""
+    return jax.vmap(init_one)(jax.random.split(key, which.count))
+
+
+def apply(which: Groups, fn: Callable[..., PyTree], params: PyTree, *inputs: PyTree) -> PyTree:
+    """Compute `fn(params of its group, inputs)` for every agent; inputs and outputs are (..., A, F).
+
+    `fn` must not mind which axes stand before the last one, beyond a leading time axis. Shared
+    by all, it is one matrix product over all agents; one each, a batched product; in between,
+    one product a group.
+    """
+    if which.count == 1:
+        return fn(jax.tree.map(lambda p: p[0], params), *inputs)
+    if which.count == len(which.of_agent):
+        return jax.vmap(fn, in_axes=(0, *[-2] * len(inputs)), out_axes=-2)(params, *inputs)
+    parts = []
+    for group in range(which.count):
+        mine = np.array(which.members(group))
+        own_params = jax.tree.map(lambda p, g=group: p[g], params)
+        parts.append(fn(own_params, *jax.tree.map(lambda x, m=mine: jnp.take(x, m, axis=-2), inputs)))
+    back = np.argsort(np.concatenate([which.members(group) for group in range(which.count)]))
+    return jax.tree.map(lambda *xs: jnp.take(jnp.concatenate(xs, axis=-2), back, axis=-2), *parts)
+
+
+def to_agents(which: Groups, x: Array) -> Array:
+    """Hand each agent its group's entry: (..., G) -> (..., A)."""
+    return jnp.take(x, np.array(which.of_agent), axis=-1)

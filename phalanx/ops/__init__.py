@@ -1,0 +1,1 @@
+"""Pure maths with shapes in every docstring; imports neither networks nor algorithms."""

@@ -1,0 +1,72 @@
+"""Advantages and targets over rollouts whose steps may end (`terminated`) or be cut (`truncated`).
+
+All arrays are (T, ...) with time first. `next_values[t]` is the value of the true observation after
+step t: that of the old episode where one ended, never of the one that began after it. An end is
+worth nothing afterwards; a cut is bootstrapped; both stop the recursion, so that no number leaks
+from one episode into another.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.types import Array
+
+
+def _backwards(step, init: Array, inputs) -> Array:
+    """Scan from the last step to the first; outputs in order of time, (T, ...)."""
+    return jax.lax.scan(lambda carry, x: (step(carry, *x),) * 2, init, inputs, reverse=True)[1]
+
+
+def one_step_targets(rewards: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
+    """TD(0): r + gamma V(s'), and r alone at an end. All (T, ...)."""
+    return rewards + gamma * jnp.where(terminated, 0.0, next_values)
+
+
+def lambda_returns(
+    rewards: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float, lam: float
+) -> Array:
+    """TD(lambda): G_t = r_t + gamma ((1 - lam) V(s_t+1) + lam G_t+1). All (T, ...).
+
+    Where an episode is cut, and after the last step, the bootstrap V(s_t+1) stands for G_t+1.
+    With `lam` = 1 these are plain discounted returns, with 0 one-step targets.
+    """
+
+    def step(later, reward, next_value, ended, cut):
+        onward = jnp.where(cut, next_value, (1 - lam) * next_value + lam * later)
+        return reward + gamma * jnp.where(ended, 0.0, onward)
+
+    return _backwards(step, next_values[-1], (rewards, next_values, terminated, truncated))
+
+
+def gae(
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float,
+) -> tuple[Array, Array]:
+    """Generalised advantage estimation (Schulman et al. 2016): (advantages, value targets), all (T, ...)."""
+    targets = lambda_returns(rewards, next_values, terminated, truncated, gamma, lam)
+    return targets - values, targets
+
+
+def n_step_returns(
+    rewards: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float, n: int
+) -> Array:
+    """r_t + ... + gamma^(n-1) r_t+n-1 + gamma^n V(s_t+n), all (T, ...).
+
+    The sum is shorter, and bootstrapped from where it stops, when an episode is cut or the rollout
+    is over before n steps; at an end it stops without a bootstrap.
+    """
+    last_step = jnp.arange(rewards.shape[0]) == rewards.shape[0] - 1
+    stops = truncated | last_step.reshape(-1, *[1] * (rewards.ndim - 1))
+    one_step = one_step_targets(rewards, next_values, terminated, gamma)
+
+    def lengthen(_, shorter):
+        """From targets of k steps make those of k+1: r + gamma * (the next step's k-step target)."""
+        following = jnp.concatenate([shorter[1:], shorter[-1:]])
+        return jnp.where(terminated | stops, one_step, rewards + gamma * following)
+
+    return jax.lax.fori_loop(0, n - 1, lengthen, one_step)

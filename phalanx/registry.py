@@ -1,0 +1,179 @@
+"""Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
+
+There is no list to edit. Names and one-line descriptions are read from the source files without
+running them, so that listing costs no import of JAX. A name with a colon, `package.module:Class`,
+reaches code outside of phalanx.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.config import Layer, Option, options_of
+from phalanx.errors import PhalanxError, suggest
+
+if TYPE_CHECKING:
+    from phalanx.algorithms.base import Algorithm
+    from phalanx.envs.base import Env
+    from phalanx.types import EnvSpec
+
+ROOT = Path(__file__).parent
+NOT_ALGORITHMS = {"base", "shared"}
+NOT_ENVS = {"base", "wrappers", "check", "host"}
+
+
+def _modules(folder: str, leave_out: set[str]) -> dict[str, Path]:
+    """The modules and packages in a folder of phalanx, by name."""
+    found = {}
+    for path in sorted((ROOT / folder).iterdir()):
+        source = path / "__init__.py" if path.is_dir() else path
+        if source.suffix == ".py" and source.exists() and path.stem not in leave_out | {"__init__", "__pycache__"}:
+            found[path.stem] = source
+    return found
+
+
+def _first_line(tree: ast.Module) -> str:
+    return (ast.get_docstring(tree) or "").split("\n")[0]
+
+
+@cache
+def algorithms() -> dict[str, str]:
+    """Every algorithm's name and the first line of its docstring."""
+    return {
+        name: _first_line(ast.parse(source.read_text(encoding="utf-8")))
+        for name, source in _modules("algorithms", NOT_ALGORITHMS).items()
+    }
+
+
+@cache
+def envs() -> dict[str, str]:
+    """Every environment's name and a line about it.
+
+    A family's `NAMES` is a dictionary of such lines, or a tuple when its docstring says it all.
+    """
+    found = {}
+    for family, source in _modules("envs", NOT_ENVS).items():
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES":
+                names = ast.literal_eval(node.value)
+                lines = names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
+                found |= {f"{family}/{name}": line for name, line in lines.items()}
+    return found
+
+
+@cache
+def presets() -> dict[str, str]:
+    """Every preset, as ALGORITHM/NAME, and its first comment line."""
+    found = {}
+    for path in sorted((ROOT / "presets").glob("*/*.toml")):
+        first = path.read_text(encoding="utf-8").split("\n")[0]
+        found[f"{path.parent.name}/{path.stem}"] = first.lstrip("# ")
+    return found
+
+
+def _import_class(name: str, base: type, what: str) -> Any:
+    """Import `package.module:Class`, with the working folder on the path as `python -m` has it."""
+    module_name, _, class_name = name.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise PhalanxError(f"cannot import {what} {name!r}: {error}") from None
+    except Exception as error:  # a user's module may raise anything; say which and where, not how we got there
+        raise PhalanxError(f"cannot import {what} {name!r}: {type(error).__name__}: {error}") from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise PhalanxError(f"module {module_name!r} has no {class_name!r}.{suggest(class_name, vars(module))}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise PhalanxError(f"{name!r} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
+
+
+def algorithm(name: str) -> type[Algorithm]:
+    """The class of an algorithm."""
+    if ":" in name:
+        from phalanx.algorithms.base import Algorithm
+
+        return _import_class(name, Algorithm, "algorithm")
+    if name not in algorithms():
+        raise PhalanxError(f"unknown algorithm {name!r}.{suggest(name, algorithms())}")
+    return importlib.import_module(f"phalanx.algorithms.{name}").ALGORITHM
+
+
+def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
+    """The class of an environment and the fields that its name fixes."""
+    if ":" in name:
+        from phalanx.envs.base import Env
+
+        return _import_class(name, Env, "environment"), {}
+    if name not in envs():
+        raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
+    family, _, variant = name.partition("/")
+    return importlib.import_module(f"phalanx.envs.{family}").entry(variant)
+
+
+def env_options(name: str) -> dict[str, Option]:
+    """What can be set about an environment."""
+    cls, fixed = _env_entry(name)
+    return {key: opt for key, opt in options_of(cls).items() if key not in fixed}
+
+
+def make_env(name: str, options: Mapping[str, Any]) -> Env:
+    """Build an environment from its name and checked options."""
+    cls, fixed = _env_entry(name)
+    try:
+        return cls(**fixed, **options)
+    except TypeError as error:
+        if ":" not in name:
+            raise
+        raise PhalanxError(f"cannot build {name!r}: {error}; give its fields defaults, or pass an object in Python") from None
+
+
+def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
+    """The preset to lay over the defaults.
+
+    `auto` takes the one for this algorithm and the environment's family if there is one, `none`
+    takes none, any other name must exist.
+    """
+    if wanted == "none":
+        return None
+    name = f"{algorithm}/{env.partition('/')[0]}" if wanted == "auto" else f"{algorithm}/{wanted}"
+    if name not in presets():
+        if wanted == "auto":
+            return None
+        mine = [each.partition("/")[2] for each in presets() if each.startswith(f"{algorithm}/")]
+        raise PhalanxError(f"{algorithm} has no preset {wanted!r}.{suggest(wanted, ['auto', 'none', *mine])}")
+    return Layer(f"preset {name}", read_toml(ROOT / "presets" / f"{name}.toml"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a configuration file; say in one line what is wrong with it."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PhalanxError(f"{path} is not valid TOML: {error}") from None
+    for table, entries in values.items():
+        if not isinstance(entries, dict):
+            raise PhalanxError(f"{path}: {table!r} must stand in a table: [run], [algorithm] or [env]")
+    return values
+
+
+def require_fit(cls: type[Algorithm], spec: EnvSpec) -> None:
+    """Refuse an algorithm that cannot play an environment, and say which could."""
+    if spec.action_kind not in cls.action_kinds:
+        fitting = [name for name in algorithms() if spec.action_kind in algorithm(name).action_kinds]
+        raise PhalanxError(
+            f"{cls.__name__} has no {spec.action_kind} actions, which {spec.name} needs; "
+            + (f"these do: {', '.join(fitting)}" if fitting else "no algorithm here does yet")
+        )

@@ -1,0 +1,36 @@
+"""`phalanx doctor`: what this machine has, and whether training works on it."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from phalanx import api
+from phalanx.report.console import megabytes, table
+from phalanx.train import device
+
+
+def examine() -> int:
+    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 when all is well."""
+    device.configure()
+    free = device.free_bytes()
+    disk = shutil.disk_usage(Path.cwd()).free
+    rows = [
+        *device.versions().items(),
+        ("device", device.describe()),
+        ("free memory", megabytes(free) if free is not None else "unknown"),
+        ("free disk here", megabytes(disk)),
+        ("compile cache", str(device.cache_folder())),
+    ]
+    print("\n".join(table(rows)))
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run = api.train(
+            "ippo", "debug/identity", steps=40_000, eval_every=40_000, out=Path(folder) / "run", quiet=True
+        )
+        result = run.facts["final"]["last"]["return"]
+    seconds = time.monotonic() - begin
+    learnt = result > 7.5
+    verdict = "learns" if learnt else "DOES NOT LEARN: something is wrong with this installation"
+    print(f"\nippo on debug/identity: return {result:.2f} of 8 after {seconds:.0f} s, so training {verdict}")
+    return 0 if learnt else 1

@@ -1,0 +1,1 @@
+"""The run: one carry, one scan over env.step, checkpoints, evaluation."""

@@ -1,0 +1,172 @@
+"""Checkpoints: the whole carry, written so that a kill at any moment loses nothing.
+
+A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`) and a manifest with
+the checksum of that file and the score of the evaluation it followed. It is written under another
+name and renamed when it is whole. Arrays are stored as they are, so that restoring is exact.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from phalanx.errors import PhalanxError, suggest
+from phalanx.types import PyTree
+
+ARRAYS, MANIFEST = "carry.npz", "manifest.json"
+
+
+class Checkpoint(NamedTuple):
+    """What a manifest says."""
+
+    path: Path
+    updates: int
+    score: float | None
+    """mean return over the seeds in the evaluation just before; None if there was none"""
+    metrics_bytes: int
+    """length of metrics.jsonl when it was written: what is behind it is made again"""
+    seconds: float
+    """how long the run had taken"""
+
+
+def _is_key(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _named_leaves(tree: PyTree) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save(
+    folder: Path, carry: PyTree, *, updates: int, score: float | None, metrics_bytes: int, seconds: float, keep: int
+) -> None:
+    """Write a checkpoint and drop all but the last `keep` and the best."""
+    target = folder / f"{updates:010d}"
+    unfinished = folder / f".unfinished-{updates:010d}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    arrays = {
+        name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        for name, leaf in _named_leaves(carry).items()
+    }
+    try:
+        unfinished.mkdir(parents=True)
+        with (unfinished / ARRAYS).open("wb") as file:
+            np.savez(file, **arrays)
+            _flush(file)
+        manifest = {
+            "updates": updates,
+            "score": score,
+            "metrics_bytes": metrics_bytes,
+            "seconds": seconds,
+            "sha256": _digest(unfinished / ARRAYS),
+        }
+        with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            _flush(file)
+        shutil.rmtree(target, ignore_errors=True)
+        unfinished.rename(target)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise PhalanxError(
+            f"cannot write checkpoint {target}: {error.strerror}; earlier checkpoints are untouched"
+        ) from None
+    _prune(folder, keep)
+
+
+def _flush(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _prune(folder: Path, keep: int) -> None:
+    found = listing(folder)
+    # The latest of equals: a team that stays at its best is best represented by its last state.
+    best = max(found, key=lambda each: (float("-inf") if each.score is None else each.score, each.updates))
+    for each in found[:-keep]:
+        if each.path != best.path:
+            shutil.rmtree(each.path, ignore_errors=True)
+
+
+def listing(folder: Path) -> list[Checkpoint]:
+    """All checkpoints whose manifest can be read, oldest first."""
+    found = []
+    for path in sorted(folder.glob("[0-9]*")):
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            found.append(
+                Checkpoint(
+                    path,
+                    manifest["updates"],
+                    manifest["score"],
+                    manifest["metrics_bytes"],
+                    manifest["seconds"],
+                )
+            )
+        except (OSError, ValueError, KeyError):
+            found.append(Checkpoint(path, int(path.name), None, 0, 0.0))  # `choose` says what is wrong
+    return found
+
+
+def fault(checkpoint: Checkpoint) -> str | None:
+    """What is wrong with the files of a checkpoint; None if they are what was written."""
+    path = checkpoint.path
+    for name in (MANIFEST, ARRAYS):
+        if not (path / name).is_file():
+            return f"{name} is missing"
+    try:
+        expected = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return f"{MANIFEST} is not readable"
+    return None if _digest(path / ARRAYS) == expected else f"{ARRAYS} does not match its checksum"
+
+
+def choose(folder: Path, name: str | None = None) -> Checkpoint:
+    """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered."""
+    found = listing(folder)
+    if not found:
+        raise PhalanxError(f"there is no checkpoint in {folder}")
+    named = {each.path.name: each for each in found}
+    if name is not None and name not in named:
+        raise PhalanxError(f"there is no checkpoint {name!r} in {folder}.{suggest(name, named)}")
+    chosen = named[name] if name is not None else found[-1]
+    wrong = fault(chosen)
+    if wrong is None:
+        return chosen
+    sound = [each.path.name for each in found if each.updates < chosen.updates and fault(each) is None]
+    offer = f"the one before it is sound: use --checkpoint {sound[-1]}" if sound else "none before it is sound"
+    raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
+
+
+def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
+    """Read a carry with the structure, shapes and types of `like`."""
+    path = checkpoint.path
+    with np.load(path / ARRAYS, allow_pickle=False) as arrays:
+        wanted = _named_leaves(like)
+        if set(arrays.files) != set(wanted):
+            odd = sorted(set(arrays.files) ^ set(wanted))[0]
+            raise PhalanxError(
+                f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
+            )
+        leaves = [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
+    if _is_key(like):
+        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+    if array.shape != like.shape or array.dtype != like.dtype:
+        raise PhalanxError(
+            f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
+            f"needed is {like.dtype}{list(like.shape)}"
+        )
+    return jax.numpy.asarray(array)

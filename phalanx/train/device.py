@@ -1,0 +1,78 @@
+"""The machine under the run: compilation cache, versions, memory."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import jax
+
+from phalanx.types import PyTree
+
+
+def cache_folder() -> Path:
+    """Where compiled programs are kept between processes: `PHALANX_CACHE`, or the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("PHALANX_CACHE") or Path(base) / "phalanx")
+
+
+def configure() -> None:
+    """Switch on the persistent compilation cache, unless the user set one up or said `PHALANX_CACHE=off`."""
+    if os.environ.get("PHALANX_CACHE") == "off" or jax.config.jax_compilation_cache_dir:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def describe() -> str:
+    """The device, as a person would name it."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return f"CPU, {os.cpu_count()} cores ({platform.machine()})"
+    return f"{device.device_kind} ({device.platform})"
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that a number may depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("phalanx", "jax", "jaxlib", "flax", "optax", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of the working folder, with a + behind it when files differ; None outside of git."""
+    try:
+        show = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+        return subprocess.run(show, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def free_bytes() -> int | None:
+    """Memory that a run may take on its device; None where the system does not say."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats:
+        return stats["bytes_limit"] - stats["bytes_in_use"]
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (line,) = (each for each in lines if each.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return None
+
+
+def bytes_of(tree: PyTree) -> int:
+    """Bytes of all arrays (or shapes) in a tree."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.eval_shape(jax.random.key_data, leaf)
+        total += leaf.size * leaf.dtype.itemsize
+    return total

@@ -1,0 +1,112 @@
+"""The words that every part of phalanx shares.
+
+Axis letters, used in every docstring: S seeds, T time, B environments, A agents, O observation
+entries, X state entries, U actions, G parameter groups, H memory entries.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+Array = jax.Array
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment says of itself before it is run.
+
+    Agents with fewer observation entries or actions than the largest are padded: padded entries
+    are zero, padded actions are never available.
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    agent_types: tuple[str, ...]
+    """One type an agent: what `share=type` groups by."""
+    obs_features: tuple[tuple[str, ...], ...]
+    """For each agent, a name for each of its observation entries (before padding)."""
+    state_features: tuple[str, ...]
+    action_counts: tuple[int, ...]
+    """For each agent, how many actions it has (before padding)."""
+    time_limit: int
+    """Steps after which an episode is cut (`truncated`)."""
+    common_reward: bool = True
+    """Whether every agent always gets the same reward."""
+    has_win: bool = False
+    """Whether `info["won"]` says that an episode was won."""
+    action_kind: Literal["discrete", "continuous"] = "discrete"
+    version: int = 1
+    """Raised whenever the rules change, so that results of different rules are never compared."""
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.agents)
+
+    @cached_property
+    def obs_size(self) -> int:
+        return max(len(names) for names in self.obs_features)
+
+    @property
+    def state_size(self) -> int:
+        return len(self.state_features)
+
+    @cached_property
+    def n_actions(self) -> int:
+        return max(self.action_counts)
+
+
+class Observation(NamedTuple):
+    """What can be seen before acting: (..., A, O), (..., X), (..., A, U), (..., A)."""
+
+    obs: Array
+    state: Array
+    avail: Array
+    """bool: the actions an agent may take now."""
+    alive: Array
+    """bool: agents that still act. The dead stay in the arrays and are masked by every learner."""
+
+
+class TimeStep(NamedTuple):
+    """What one environment step says. There is no `done`: ending and being cut are two things."""
+
+    observation: Observation
+    """The true one after the step, also at the end of an episode: never that of the next episode."""
+    reward: Array
+    """(..., A) float32"""
+    terminated: Array
+    """(...) bool: the task itself ended; nothing is worth anything after this."""
+    truncated: Array
+    """(...) bool: the episode was cut; the future would have been worth something."""
+    info: dict[str, Array]
+
+
+class Transition(NamedTuple):
+    """One step of acting as learners see it; with a leading time axis it is a rollout (T, B, ...)."""
+
+    observation: Observation
+    first: Array
+    """(..., ) bool: this observation begins an episode; a recurrent memory is cleared here."""
+    memory: PyTree
+    """The actor's memory before it saw the observation, (..., A, H)."""
+    action: Array
+    """(..., A) int32"""
+    extras: PyTree
+    """What `act` computed and the learner wants back, such as log-probabilities."""
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_observation: Observation
+    """The true next observation, before any reset."""
+    info: dict[str, Array]
+
+
+class Clock(NamedTuple):
+    """Where the run stands, counted in env steps so that the number of environments is only speed."""
+
+    env_steps: Array
+    """() float32, for schedules"""
+    progress: Array
+    """() float32: the fraction of the budget that is spent"""

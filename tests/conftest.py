@@ -1,0 +1,60 @@
+"""What the tests share: a compilation cache, and small runs that are made once."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+from phalanx import registry
+from phalanx.envs.wrappers import prepare
+from phalanx.train import device
+from phalanx.train.loop import Loop
+
+device.configure()
+
+SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
+
+
+def build(algorithm, env, envs=4, env_options=None, **options):
+    """A loop of a small algorithm in an environment, by name or as an object."""
+    cls = registry.algorithm(algorithm)
+    config = cls.Config(**{**({} if algorithm == "random" else SMALL), **options})
+    bare = registry.make_env(env, env_options or {}) if isinstance(env, str) else env
+    prepared = prepare(bare, **cls.inputs(config))
+    learner = cls(config, prepared.spec)
+    learner.check(envs)
+    return Loop(prepared, learner, envs, eval_episodes=8)
+
+
+def same(a, b) -> bool:
+    """Whether two trees are identical to the bit."""
+
+    def data(x):
+        return jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+    return all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((data(x) == data(y)).all()), a, b)))
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory):
+    """MAPPO with a gru on switch/2: 6 updates of 64 steps, 2 seeds, evaluated every 2 updates."""
+    import phalanx
+
+    out = tmp_path_factory.mktemp("runs") / "small"
+    return phalanx.train(
+        "mappo",
+        "switch/2",
+        steps=384,
+        seeds=2,
+        envs=4,
+        eval_every=128,
+        eval_episodes=4,
+        final_episodes=6,
+        keep=3,
+        network="gru",
+        out=out,
+        quiet=True,
+        **SMALL,
+    )

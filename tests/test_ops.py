@@ -1,0 +1,163 @@
+"""Masks, distributions, losses and normalisers (pitfalls C13 to C17, C24)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.data.normalise import RunningNorm
+from phalanx.ops import distributions, losses, masks
+
+LOGITS = jnp.array([[1.0, -2.0, 0.5, 3.0], [0.0, 0.0, 0.0, 0.0]])
+AVAIL = jnp.array([[True, False, True, True], [False, True, False, True]])
+
+
+def test_probabilities_are_those_of_the_available_actions_alone():
+    log_p = distributions.log_probs(LOGITS, AVAIL)
+    for row, mask, ours in zip(LOGITS, AVAIL, log_p, strict=True):
+        kept = np.asarray(row)[np.asarray(mask)].astype(np.float64)
+        expected = np.exp(kept) / np.exp(kept).sum()
+        np.testing.assert_allclose(np.exp(ours)[np.asarray(mask)], expected, rtol=1e-5)
+        assert (np.exp(ours)[~np.asarray(mask)] == 0).all()
+
+
+def test_entropy_equals_scipy():
+    p = np.exp(np.asarray(distributions.log_probs(LOGITS, AVAIL), np.float64))
+    np.testing.assert_allclose(
+        distributions.entropy(LOGITS, AVAIL), [scipy.stats.entropy(row) for row in p], rtol=1e-5
+    )
+
+
+def test_sampling_follows_the_probabilities():
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    drawn = jax.vmap(lambda key: distributions.sample(key, LOGITS, AVAIL))(keys)
+    p = np.exp(np.asarray(distributions.log_probs(LOGITS, AVAIL)))
+    for row in range(2):
+        seen = np.bincount(np.asarray(drawn[:, row]), minlength=4) / len(keys)
+        np.testing.assert_allclose(seen, p[row], atol=0.02)
+
+
+def test_a_forbidden_action_is_unreachable_in_a_hundred_million_draws():
+    """C15: extreme logits in favour of what is forbidden."""
+    logits = jnp.tile(jnp.array([1e30, -30.0, 80.0]), (10**6, 1))
+    avail = jnp.tile(jnp.array([False, True, False]), (10**6, 1))
+
+    def draw(count, key):
+        return count + (distributions.sample(key, logits, avail) != 1).sum(), None
+
+    count, _ = jax.jit(lambda keys: jax.lax.scan(draw, 0, keys))(jax.random.split(jax.random.key(1), 100))
+    assert count == 0
+
+
+@pytest.mark.parametrize("extreme", [3e38, -3e38, np.inf, -np.inf, np.nan])
+def test_one_legal_action_is_always_taken(extreme):
+    """C15: whatever the logits hold, and in the mode too."""
+    for legal in range(3):
+        logits = jnp.full(3, 50.0).at[legal].set(extreme)
+        avail = jnp.zeros(3, bool).at[legal].set(True)
+        assert distributions.mode(logits, avail) == legal
+        assert distributions.sample(jax.random.key(0), logits, avail) == legal
+
+
+def test_a_row_without_any_action_gives_finite_numbers():
+    """C16: the dead are masked by `alive`; until then their numbers must not be NaN."""
+    none = jnp.zeros(3, bool)
+
+    def total(logits):
+        return distributions.log_probs(logits, none)[0] + distributions.entropy(logits, none)
+
+    value, grad = jax.value_and_grad(total)(jnp.array([1.0, 2.0, 3.0]))
+    assert np.isfinite(value)
+    assert np.isfinite(grad).all()
+
+
+def test_gradients_do_not_reach_forbidden_logits():
+    def total(logits):
+        return distributions.log_probs(logits, AVAIL)[0, 0] + distributions.entropy(logits, AVAIL).sum()
+
+    grad = np.asarray(jax.grad(total)(LOGITS))
+    assert np.isfinite(grad).all()
+    assert (grad[~np.asarray(AVAIL)] == 0).all()
+    assert (grad[0][np.asarray(AVAIL[0])] != 0).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_masked_means_do_not_move_when_padding_is_added(seed, padding):
+    """C17, with noise where nothing counts."""
+    rng = np.random.default_rng(seed)
+    x, mask = rng.normal(size=(6, 3)), rng.random((6, 3)) < 0.6
+    more_x = np.vstack([x, 1e6 * rng.normal(size=(padding, 3))])
+    more_mask = np.vstack([mask, np.zeros((padding, 3), bool)])
+    membership = np.array([[1.0, 0, 1], [0, 1, 0]])
+    np.testing.assert_allclose(masks.masked_mean(x, mask), masks.masked_mean(more_x, more_mask), rtol=1e-5)
+    for fn in (masks.grouped_mean, masks.grouped_moments):
+        few, many = fn(x, mask, membership), fn(more_x, more_mask, membership)
+        np.testing.assert_allclose(few, many, rtol=1e-4)
+    group = mask[:, [0, 2]]
+    if group.any():
+        np.testing.assert_allclose(
+            masks.grouped_mean(x, mask, membership)[0], x[:, [0, 2]][group].mean(), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_nothing_that_counts_gives_zero_and_no_nan():
+    x, none = jnp.full((4, 2), jnp.nan), jnp.zeros((4, 2), bool)
+    assert masks.masked_mean(x, none) == 0
+    assert (masks.grouped_mean(x, none, jnp.eye(2)) == 0).all()
+    assert (jax.grad(lambda y: masks.masked_mean(y, none))(x) == 0).all()
+
+
+def test_standardised_groups_have_mean_0_and_deviation_1():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 3)) * [1, 5, 20] + [0, 3, -4]
+    mask = rng.random((500, 3)) < 0.7
+    out = np.asarray(masks.standardise(x, mask, np.array([[1.0, 0, 1], [0, 1, 0]])))
+    for agents in ([0, 2], [1]):
+        kept = out[:, agents][mask[:, agents]]
+        np.testing.assert_allclose([kept.mean(), kept.std()], [0, 1], atol=1e-3)
+
+
+def test_clipped_surrogate_by_cases():
+    ratio = jnp.array([1.0, 1.5, 1.5, 0.5, 0.5])
+    advantage = jnp.array([2.0, 2.0, -2.0, 2.0, -2.0])
+    # Only moves that would gain beyond the clip are cut; moves that must be undone are not.
+    np.testing.assert_allclose(
+        losses.clipped_surrogate(ratio, advantage, 0.2), [-2.0, -2.4, 3.0, -1.0, 1.6], rtol=1e-6
+    )
+
+
+def test_huber_is_quadratic_then_linear_and_smooth():
+    error = jnp.array([0.5, -0.5, 3.0, -3.0])
+    np.testing.assert_allclose(losses.huber(error, 1.0), [0.125, 0.125, 2.5, 2.5])
+    np.testing.assert_allclose(jax.vmap(jax.grad(lambda e: losses.huber(e, 1.0)))(error), [0.5, -0.5, 1, -1])
+
+
+def test_value_clipping_takes_the_larger_loss():
+    loss = losses.clipped_value_loss(losses.squared, jnp.array([1.0, 0.1]), jnp.zeros(2), jnp.array([1.0, 1.0]), 0.2)
+    np.testing.assert_allclose(loss, [0.5 * 0.8**2, 0.5 * 0.9**2], rtol=1e-5)
+
+
+def test_running_norm_follows_its_groups_and_inverts():
+    rng = np.random.default_rng(0)
+    norm = RunningNorm.start(2)
+    first = norm.update(jnp.array([5.0, -2.0]), jnp.array([4.0, 9.0]), 0.99)
+    np.testing.assert_allclose(first.mean, [5, -2], rtol=1e-5)  # the first batch counts in full
+    np.testing.assert_allclose(first.std, [2, 3], rtol=1e-4)
+    for _ in range(400):
+        data = rng.normal(size=(256, 2)) * [2, 30] + [100, -7]
+        norm = norm.update(jnp.asarray(data.mean(0)), jnp.asarray(data.var(0)), 0.98)
+    np.testing.assert_allclose(norm.mean, [100, -7], atol=1.5)
+    np.testing.assert_allclose(norm.std, [2, 30], rtol=0.1)
+    x = jnp.asarray(rng.normal(size=(4, 3)))
+    groups = (1, 0, 1)
+    np.testing.assert_allclose(norm.denormalise(norm.normalise(x, groups), groups), x, atol=1e-4)
+
+
+def test_explained_variance_is_1_for_the_truth_and_0_for_a_constant():
+    targets = jnp.arange(10.0)
+    assert losses.explained_variance(targets, targets) == 1
+    assert losses.explained_variance(jnp.full(10, 4.0), targets) == 0
