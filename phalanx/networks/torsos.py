@@ -15,6 +15,7 @@ from flax import nnx
 from phalanx.networks.initialise import orthogonal
 from phalanx.types import Array, PyTree
 
+zeros = nnx.initializers.zeros_init()
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
     # The gain keeps the size of activations through a layer.
     "relu": (jax.nn.relu, 2**0.5),
@@ -29,10 +30,8 @@ class GRU(nnx.Module):
     """
 
     def __init__(self, size: int, rngs: nnx.Rngs):
-        self.size = size
-        self.input = nnx.Linear(size, 3 * size, kernel_init=orthogonal(1.0), rngs=rngs)
-        blocks = [orthogonal(1.0)(rngs.params(), (size, size), jnp.float32) for _ in range(3)]
-        self.recurrent = nnx.Param(jnp.concatenate(blocks, axis=1))
+        self.input = nnx.Linear(size, 3 * size, kernel_init=zeros, rngs=rngs)
+        self.recurrent = nnx.Param(jnp.zeros((size, 3 * size)))
         self.candidate_bias = nnx.Param(jnp.zeros(size))
 
     def __call__(self, x: Array, memory: Array, first: Array) -> Array:
@@ -54,20 +53,19 @@ class GRU(nnx.Module):
 
 
 class Net(nnx.Module):
-    """[input norm] -> linear layers -> [gru] -> linear head."""
+    """[input norm] -> linear layers -> [gru] -> linear head. `Network.init` draws the weights."""
 
-    def __init__(self, shape: "Network", rngs: nnx.Rngs):
-        self.activation, gain = ACTIVATIONS[shape.activation]
+    def __init__(self, shape: "Network"):
+        rngs = nnx.Rngs(0)  # nothing is drawn here
+        self.activation, _ = ACTIVATIONS[shape.activation]
         sizes = [shape.inputs] + [shape.hidden] * shape.layers
         self.norm = nnx.LayerNorm(shape.inputs, rngs=rngs) if shape.input_norm else None
         self.layers = nnx.List(
-            nnx.Linear(a, b, kernel_init=orthogonal(gain), rngs=rngs)
+            nnx.Linear(a, b, kernel_init=zeros, rngs=rngs)
             for a, b in zip(sizes[:-1], sizes[1:], strict=True)
         )
         self.gru = GRU(shape.hidden, rngs) if shape.kind == "gru" else None
-        self.head = nnx.Linear(
-            shape.hidden, shape.outputs, kernel_init=orthogonal(shape.head_gain), rngs=rngs
-        )
+        self.head = nnx.Linear(shape.hidden, shape.outputs, kernel_init=zeros, rngs=rngs)
 
     def __call__(self, x: Array, memory: Array, first: Array) -> tuple[Array, Array]:
         """As `Network.apply`."""
@@ -101,11 +99,26 @@ class Network:
 
     @cached_property
     def _graph(self):
-        return nnx.graphdef(nnx.eval_shape(lambda: Net(self, nnx.Rngs(0))))
+        return nnx.graphdef(nnx.eval_shape(lambda: Net(self)))
 
     def init(self, key: Array) -> PyTree:
-        """Draw parameters, as plain nested dictionaries."""
-        return nnx.to_pure_dict(nnx.state(Net(self, nnx.Rngs(key)), nnx.Param))
+        """Draw parameters, as plain nested dictionaries: orthogonal weights, zero biases.
+
+        All weights come from one draw, because a program compiles in proportion to its draws.
+        """
+        params = nnx.to_pure_dict(nnx.state(Net(self), nnx.Param))
+        leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+        normals = jax.random.normal(key, (sum(leaf.size for _, leaf in leaves),))
+        drawn, used = [], 0
+        for path, leaf in leaves:
+            if leaf.ndim == 2:
+                leaf = self._gain(path[0].key) * orthogonal(normals[used : used + leaf.size].reshape(leaf.shape))
+                used += leaf.size
+            drawn.append(leaf)
+        return jax.tree.unflatten(structure, drawn)
+
+    def _gain(self, part: str) -> float:
+        return {"layers": ACTIVATIONS[self.activation][1], "gru": 1.0, "head": self.head_gain}[part]
 
     def apply(self, params: PyTree, x: Array, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run over a sequence.

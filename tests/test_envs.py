@@ -1,0 +1,275 @@
+"""Environments: the contract for all of them, parity with ma-gym, wrappers (pitfalls C2, C8, C16, C20, C23, C34)."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx import registry
+from phalanx.envs.base import Env
+from phalanx.envs.debug import Death, Identity
+from phalanx.envs.switch import HOMES, MOVES, OPEN, STARTS, Switch
+from phalanx.envs.wrappers import prepare
+from phalanx.types import EnvSpec
+
+TRACE = json.loads((Path(__file__).parent / "data" / "switch_trace.json").read_text())
+
+
+@pytest.mark.parametrize("name", registry.envs())
+def test_every_environment_keeps_the_contract(name):
+    assert phalanx.check_env(phalanx.make_env(name)) == []
+
+
+@pytest.mark.parametrize("trace", TRACE["traces"], ids=lambda trace: str(trace["setting"]))
+def test_switch_equals_ma_gym(trace):
+    """Every step of episodes recorded from ma-gym: observations, rewards, who is done, and how it ends."""
+    env = Switch(**trace["setting"])
+    step = jax.jit(prepare(env).env.step)
+    reset = jax.jit(prepare(env).env.reset)
+    for episode in trace["episodes"]:
+        state, now = reset(jax.random.key(0))
+        np.testing.assert_allclose(now.observation.obs, episode["obs"][0], atol=1e-6)
+        for t, actions in enumerate(episode["actions"]):
+            state, now = step(jax.random.key(t), state, jnp.array(actions))
+            np.testing.assert_allclose(seen(now, env), episode["obs"][t + 1], atol=1e-6)
+            np.testing.assert_allclose(now.reward, episode["rewards"][t], atol=1e-6)
+            over = bool(now.terminated | now.truncated)
+            # ma-gym marks everyone done at the limit, where ours says that the episode is cut.
+            np.testing.assert_array_equal(~np.asarray(now.observation.alive) | over, episode["dones"][t])
+            assert over == (t == len(episode["actions"]) - 1)
+        at_limit = len(episode["actions"]) == trace["setting"]["time_limit"]
+        assert bool(now.truncated) == (at_limit and not now.info["won"])
+        np.testing.assert_allclose(now.info["return"], np.sum(episode["rewards"], axis=0), atol=1e-4)
+
+
+def seen(now, env):
+    """The observation before the wrapper blanked those who are home, from the state."""
+    entries = 3 if env.clock else 2
+    state = np.asarray(now.observation.state)
+    rows = state[:-1].reshape(env.agents, 3)[:, :2]
+    if env.clock:
+        rows = np.hstack([rows, np.full((env.agents, 1), state[-1])])
+    obs = np.asarray(now.observation.obs)
+    own = np.tile(rows.reshape(-1), (env.agents, 1)) if env.full_observability else rows
+    alive = np.asarray(now.observation.alive)
+    np.testing.assert_allclose(obs[alive], own[alive], atol=1e-6)
+    assert (obs[~alive] == 0).all()
+    assert rows.shape[1] == entries
+    return own
+
+
+def test_the_optimum_of_switch_2_is_4_15():
+    """Breadth-first over joint positions, in plain Python: the sum of what both can still earn."""
+
+    def move(cells, home, agent, action):
+        row, col = np.array(cells[agent]) + MOVES[action]
+        free = 0 <= row < 3 and 0 <= col < 7 and OPEN[row, col] and (row, col) not in cells
+        if home[agent] or not free:
+            return cells
+        return tuple((int(row), int(col)) if i == agent else cell for i, cell in enumerate(cells))
+
+    homes = [tuple(map(int, cell)) for cell in HOMES[:2]]
+    frontier = {(tuple(tuple(map(int, cell)) for cell in STARTS[:2]), (False, False)): 0.0}
+    best = -np.inf
+    for _ in range(50):
+        after = {}
+        for (cells, home), paid in frontier.items():
+            for first in range(5):
+                for second in range(5):
+                    moved = move(move(cells, home, 0, first), home, 1, second)
+                    arrived = tuple(moved[i] == homes[i] for i in range(2))
+                    total = paid + sum(
+                        0.0 if home[i] else 5.0 if arrived[i] else -0.1 for i in range(2)
+                    )
+                    if all(arrived):
+                        best = max(best, total)
+                    elif total > after.get((moved, arrived), -np.inf):
+                        after[moved, arrived] = total
+        frontier = after
+    assert best / 2 == pytest.approx(4.15)
+
+
+def play(env, script):
+    """Returns and last time step of an episode in which `script(observation)` acts."""
+    state, now = env.reset(jax.random.key(0))
+    total, t = np.zeros(env.spec.n_agents), 0
+    step = jax.jit(env.step)
+    while not (now.terminated or t >= env.spec.time_limit):
+        state, now = step(jax.random.key(t + 1), state, jnp.array(script(now.observation, t)))
+        total, t = total + np.asarray(now.reward), t + 1
+    return total, now
+
+
+def test_scripted_players_earn_what_they_must():
+    """C34, C23: a hand-computed return for each toy."""
+
+    def targets(seen, t):
+        return np.asarray(seen.obs[:, :3]).argmax(1)
+
+    assert play(Identity(), targets)[0].tolist() == [8, 8]
+    assert play(phalanx.make_env("debug/forever"), lambda *_: [0, 1])[0].tolist() == [10, 10]
+    two_step = phalanx.make_env("debug/two_step")
+    for actions, paid in {(0, 1): 7, (1, 1): 8, (1, 0): 1}.items():
+        assert play(two_step, lambda seen, t, a=actions: a)[0].tolist() == [paid, paid]
+    total, now = play(phalanx.make_env("debug/delayed"), lambda s, t: np.asarray(s.obs[:, :2]).argmax(1))
+    assert total.tolist() == [1, 1]
+    assert now.info["won"]
+    assert play(phalanx.make_env("debug/delayed"), lambda s, t: np.asarray(s.obs[:, :2]).argmin(1))[0].sum() == 0
+    total, now = play(phalanx.make_env("debug/roles"), lambda s, t: np.asarray(s.obs[:, :4]).argmax(1))
+    assert total.tolist() == [8, 8]
+    assert now.info["won"]
+    total, now = play(Death(), lambda s, t: [1, int(np.asarray(s.obs[1, :3]).argmax())])
+    assert total.tolist() == [7, 7]
+    assert now.info["won"]
+    assert now.observation.alive.tolist() == [False, True]
+    assert play(Death(), lambda s, t: [0, int(np.asarray(s.obs[1, :3]).argmax())])[0].tolist() == [0, 0]
+    memory = phalanx.make_env("debug/memory", delay=3)
+    shown = []
+
+    def repeat(seen, t):
+        shown.append(np.asarray(seen.obs).argmax(1))
+        return shown[-4] if len(shown) > 3 else [0, 0]
+
+    assert play(memory, repeat)[0].tolist() == [9, 9]
+
+
+@dataclass(frozen=True)
+class Trap(Env):
+    """C2: three steps; the observation at reset is 1000, the last one 0."""
+
+    @cached_property
+    def spec(self):
+        return EnvSpec("test/trap", ("a",), ("a",), (("x",),), ("x",), (2,), time_limit=3)
+
+    def reset(self, key):
+        return jnp.int32(0), self.timestep(jnp.full((1, 1), 1000.0))
+
+    def step(self, key, state, actions):
+        return state + 1, self.timestep(jnp.full((1, 1), 2.0 - state), reward=state + 1.0)
+
+
+def test_auto_reset_keeps_the_true_final_observation():
+    env = prepare(Trap())
+    running = env.reset(jax.random.key(0))
+    acted_on, came, firsts = [], [], []
+    for t in range(6):
+        acted_on.append(float(running.observation.obs[0, 0]))
+        firsts.append(bool(running.first))
+        running, now = env.step(jax.random.key(t), running, jnp.array([0]))
+        came.append(float(now.observation.obs[0, 0]))
+        assert bool(now.truncated) == (t % 3 == 2)
+        assert not now.terminated
+    assert acted_on == [1000, 2, 1] * 2
+    assert came == [2, 1, 0] * 2
+    assert firsts == [True, False, False] * 2
+    assert now.info["return"].tolist() == [6.0]  # C8: the last reward is in it
+    assert now.info["length"] == 3
+
+
+def test_an_end_at_the_time_limit_is_an_end_and_not_a_cut():
+    env = prepare(phalanx.make_env("debug/forever", ends=True, time_limit=2))
+    running = env.reset(jax.random.key(0))
+    for _ in range(2):
+        running, now = env.step(jax.random.key(0), running, jnp.array([0, 0]))
+    assert bool(now.terminated)
+    assert not bool(now.truncated)
+
+
+def test_networks_see_ids_and_last_actions_and_nothing_of_the_dead():
+    env = prepare(Death(), agent_id=True, last_action=True)
+    assert env.spec.obs_features[0][4:] == (
+        *("is opener", "is worker"),
+        *("last action 0", "last action 1", "last action 2"),
+    )
+    running = env.reset(jax.random.key(0))
+    obs = np.asarray(running.observation.obs)
+    assert obs.shape == (2, env.spec.obs_size)
+    assert obs[:, 4:6].tolist() == [[1, 0], [0, 1]]
+    assert (obs[:, 6:] == 0).all()
+    running, _ = env.step(jax.random.key(1), running, jnp.array([1, 2]))
+    obs = np.asarray(running.observation.obs)
+    assert obs[0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert obs[1, 6:].tolist() == [0, 0, 1]
+
+
+def test_padding_and_masks_come_through_every_wrapper():
+    """C16': nothing on the way changes the mask."""
+    env = prepare(phalanx.make_env("debug/roles"), agent_id=True)
+    seen = env.reset(jax.random.key(0)).observation
+    assert seen.avail.tolist() == [[True, True, False, False], [True] * 4]
+    assert (np.asarray(seen.obs)[0, 2:5] == 0).all()
+
+
+class Broken(Identity):
+    """A sound environment, to be broken in one way at a time."""
+
+    def __init__(self, **changes):
+        super().__init__()
+        object.__setattr__(self, "changes", changes)
+
+    @property
+    def spec(self):
+        base = _pair_spec_of_identity()
+        return replace(base, **self.changes.get("spec", {}))
+
+    def _break(self, result):
+        state, now = result
+        change = self.changes.get("step")
+        return change(state, now) if change else (state, now)
+
+    def reset(self, key):
+        reset = self.changes.get("reset")
+        return reset(*super().reset(key)) if reset else super().reset(key)
+
+    def step(self, key, state, actions):
+        return self._break(super().step(key, state, actions))
+
+
+def _pair_spec_of_identity():
+    return Identity().spec
+
+
+def observation(now, **changes):
+    return now._replace(observation=now.observation._replace(**changes))
+
+
+BREACHES = {
+    "agent_types has 1 entries for 2 agents": {"spec": {"agent_types": ("a",)}},
+    "at least one step": {"spec": {"time_limit": 0}},
+    "names two agents alike": {"spec": {"agents": ("a", "a")}},
+    "state_features is empty": {"spec": {"state_features": ()}},
+    "the spec asks for float32": {"step": lambda s, n: (s, observation(n, obs=n.observation.obs[:, :2]))},
+    "reset must return (state, TimeStep)": {"reset": lambda s, n: s},
+    "gives reward as float32[]": {"step": lambda s, n: (s, n._replace(reward=jnp.float32(0)))},
+    "another state structure": {"step": lambda s, n: ((s, s), n)},
+    "state of other shapes or types": {"step": lambda s, n: (s.astype(jnp.float32), n)},
+    'gives no info["won"]': {"spec": {"has_win": True}},
+    "reward is not finite": {"step": lambda s, n: (s, n._replace(reward=n.reward * jnp.nan))},
+    "has no available action": {"step": lambda s, n: (s, observation(n, avail=jnp.zeros((2, 3), bool)))},
+    "padded actions are available": {"spec": {"action_counts": (2, 3)}, "reset": lambda s, n: (s, observation(n, avail=jnp.ones((2, 3), bool)))},
+    "padded observation entries of agent_0 are not zero": {
+        "spec": {"obs_features": (("a", "b"), ("a", "b", "c"))},
+        "reset": lambda s, n: (s, observation(n, obs=jnp.ones((2, 3)))),
+    },
+    "agents got different rewards": {"spec": {"common_reward": True}},
+    "already over": {"reset": lambda s, n: (s, n._replace(terminated=jnp.bool_(True)))},
+    "step cannot be compiled": {"step": lambda s, n: (s, n) if n.reward[0] > 0 else (s, n)},
+    "the dead must not act": {"step": lambda s, n: (s, observation(n, alive=jnp.array([False, True])))},
+}
+
+
+@pytest.mark.parametrize("sentence", BREACHES)
+def test_each_breach_is_explained_in_one_sentence(sentence):
+    breaches = phalanx.check_env(Broken(**BREACHES[sentence]))
+    assert any(sentence in breach for breach in breaches), breaches
+    assert all("\n" not in breach and breach.endswith(".") for breach in breaches)
+
+
+def test_what_is_no_environment_is_said_so():
+    assert phalanx.check_env(object()) == ["object is not a subclass of phalanx.Env."]

@@ -1,0 +1,124 @@
+"""Networks and sharing (pitfalls C18, C19, C28)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from phalanx.errors import PhalanxError
+from phalanx.networks import sharing
+from phalanx.networks.initialise import orthogonal
+from phalanx.networks.torsos import GRU, Network
+from phalanx.registry import make_env
+
+KEY = jax.random.key(0)
+
+
+def network(kind="gru", inputs=3, outputs=2):
+    return Network(kind, inputs, outputs, hidden=8, layers=2, activation="tanh", input_norm=True, head_gain=1.0)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (5, 64), (64, 3)])
+def test_initial_weights_are_orthogonal(shape):
+    weights = orthogonal(jax.random.normal(KEY, shape))
+    tall = weights if shape[0] >= shape[1] else weights.T
+    np.testing.assert_allclose(tall.T @ tall, np.eye(min(shape)), atol=1e-4)
+
+
+def test_every_weight_is_drawn_with_its_gain():
+    params = network().init(KEY)
+    for part, gain in ((params["layers"][1], 5 / 3), (params["gru"]["input"], 1.0), (params["head"], 1.0)):
+        kernel = part["kernel"]
+        narrow = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
+        np.testing.assert_allclose(narrow, gain**2 * np.eye(len(narrow)), atol=1e-4)
+        assert (part["bias"] == 0).all()
+    np.testing.assert_allclose(params["gru"]["recurrent"] @ params["gru"]["recurrent"].T, np.eye(8), atol=1e-4)
+    assert not np.allclose(params["gru"]["recurrent"], params["gru"]["input"]["kernel"])
+
+
+def test_gru_equals_flax_with_the_same_weights():
+    gru = GRU(8, nnx.Rngs(0))
+    for weights in (gru.input.kernel, gru.recurrent):
+        weights[...] = jax.random.normal(jax.random.key(weights.size), weights.shape)
+    gru.input.bias[...] = jax.random.normal(KEY, (24,))
+    twin = nnx.GRUCell(8, 8, rngs=nnx.Rngs(1))  # it has no bias on the recurrent candidate; ours begins at 0
+    twin.dense_i.kernel[...] = gru.input.kernel[...]
+    twin.dense_i.bias[...] = gru.input.bias[...]
+    twin.dense_h.kernel[...] = gru.recurrent[...]
+    x = jax.random.normal(KEY, (6, 4, 8))
+    h = jax.random.normal(jax.random.key(2), (4, 8))
+    ours = gru(x, h, jnp.zeros((6, 4, 1), bool))
+    for t in range(6):
+        h, _ = twin(h, x[t])
+        np.testing.assert_allclose(ours[t], h, atol=1e-5)
+
+
+def test_gru_forgets_exactly_where_an_episode_begins():
+    """C18: a sequence with a beginning in it equals its two parts, the second from an empty memory."""
+    net = network()
+    params = net.init(KEY)
+    x = jax.random.normal(KEY, (7, 5, 3))
+    start = jax.random.normal(KEY, (5, 8))
+    first = jnp.zeros((7, 5, 1), bool).at[3].set(True)
+    never = jnp.zeros((7, 5, 1), bool)
+    whole, memories = net.apply(params, x, start, first)
+    before, _ = net.apply(params, x[:3], start, never[:3])
+    after, last = net.apply(params, x[3:], jnp.zeros((5, 8)), never[3:])
+    np.testing.assert_allclose(whole, jnp.concatenate([before, after]), atol=1e-6)
+    np.testing.assert_allclose(memories[-1], last[-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gru"])
+def test_a_sequence_equals_its_single_steps(kind):
+    """What is computed when acting is what is computed when learning."""
+    net = network(kind)
+    params = net.init(KEY)
+    x = jax.random.normal(KEY, (6, 4, 3))
+    first = jax.random.bernoulli(KEY, 0.3, (6, 4, 1))
+    memory = jnp.zeros((4, net.memory_size))
+    whole, _ = net.apply(params, x, memory, first)
+    for t in range(6):
+        out, memories = net.apply(params, x[t : t + 1], memory, first[t : t + 1])
+        memory = memories[0]
+        np.testing.assert_allclose(out[0], whole[t], atol=1e-5)
+
+
+@pytest.mark.parametrize("of_agent", [(0, 0, 0), (0, 1, 2), (0, 1, 0), (0, 1, 1)])
+@pytest.mark.parametrize("kind", ["mlp", "gru"])
+def test_each_agent_is_computed_with_its_groups_parameters(of_agent, kind):
+    net = network(kind)
+    groups = sharing.Groups(of_agent, tuple(f"g{i}" for i in range(max(of_agent) + 1)))
+    params = sharing.init(groups, net.init, KEY)
+    x = jax.random.normal(KEY, (5, 4, 3, 3))
+    memory = jax.random.normal(KEY, (4, 3, net.memory_size))
+    first = jnp.zeros((5, 4, 3, 1), bool)
+    out, memories = sharing.apply(groups, net.apply, params, x, memory, first)
+    for agent, group in enumerate(of_agent):
+        own = jax.tree.map(lambda p, g=group: p[g], params)
+        alone, alone_memories = net.apply(own, x[:, :, agent], memory[:, agent], first[:, :, agent])
+        np.testing.assert_allclose(out[:, :, agent], alone, atol=1e-5)
+        np.testing.assert_allclose(memories[:, :, agent], alone_memories, atol=1e-5)
+
+
+def test_groups_are_drawn_differently():
+    params = sharing.init(sharing.Groups((0, 1), ("a", "b")), network().init, KEY)
+    kernel = params["layers"][0]["kernel"]
+    assert not np.allclose(kernel[0], kernel[1])
+
+
+def test_sharing_is_read_from_the_spec():
+    spec = make_env("debug/roles", {}).spec
+    assert sharing.groups("all", spec).of_agent == (0, 0)
+    assert sharing.groups("type", spec).names == ("scout", "worker")
+    assert sharing.groups("agent", make_env("switch/4", {}).spec).of_agent == (0, 1, 2, 3)
+    assert sharing.groups("type", make_env("switch/4", {}).spec).of_agent == (0, 0, 0, 0)
+    explicit = sharing.groups("1,3;0,2", make_env("switch/4", {}).spec)
+    assert explicit.of_agent == (0, 1, 0, 1)
+    assert explicit.names == ("agent_0+agent_2", "agent_1+agent_3")
+
+
+@pytest.mark.parametrize("wrong", ["0,1", "0;0;1;2;3", "some", "0,1;2,3,4", ""])
+def test_wrong_groups_are_refused(wrong):
+    with pytest.raises(PhalanxError, match="share must be all, type, agent"):
+        sharing.groups(wrong, make_env("switch/4", {}).spec)
