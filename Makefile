@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test test-long check bench clean
 
 setup: $(STAMP)
 
@@ -27,6 +27,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# The same tests, with five kills instead of one and ten times the draws.
+test-long: setup
+	PHALANX_LONG=1 $(BIN)/python -m pytest
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -20,9 +20,11 @@ from phalanx.envs.wrappers import policy_input
 from phalanx.errors import PhalanxError, suggest
 from phalanx.report import metrics
 from phalanx.report.console import Console
-from phalanx.train import checkpoint as checkpoints
-from phalanx.train import device
-from phalanx.train import run as runs
+from phalanx.training import checkpoint as checkpoints
+from phalanx.training import device
+from phalanx.training import run as runs
+from phalanx.training.record import Record
+from phalanx.training.setup import Setup, setup
 from phalanx.types import Array, Observation, PyTree
 
 Which = Literal["best", "last"]
@@ -34,7 +36,9 @@ def make_env(name: str, **options: Any) -> Env:
     for option in options:
         if option not in known:
             raise PhalanxError(f"{name} has no option {option!r}.{suggest(option, known)}")
-    return registry.make_env(name, {key: convert(known[key], raw, "argument") for key, raw in options.items()})
+    return registry.make_env(
+        name, {key: convert(known[key], raw, "argument") for key, raw in options.items()}
+    )
 
 
 def check_env(env: Env) -> list[str]:
@@ -58,7 +62,7 @@ class Run:
     @property
     def facts(self) -> dict[str, Any]:
         """What run.json says: versions, device, status, final evaluation."""
-        return runs.Record(self.folder).read()
+        return Record(self.folder).read()
 
     def policy(self, which: Which = "best", seed: int | None = None) -> "Policy":
         """The trained team, as `load` gives it."""
@@ -126,7 +130,7 @@ def train_from_layer(
             more = f" ({len(breaches) - 1} more: phalanx.check_env lists them)" if len(breaches) > 1 else ""
             raise PhalanxError(f"{env} breaks the contract: {breaches[0]}{more}")
     folder = Path(out) if out else _new_folder(algorithm, env)
-    return Run(runs.train(runs.setup(resolved, built), folder, console, command, started).folder)
+    return Run(runs.train(setup(resolved, built), folder, console, command, started).folder)
 
 
 def _only_an_object(env: str) -> bool:
@@ -138,7 +142,11 @@ def _name_of(env: Env) -> tuple[str, dict[str, Any]]:
 
     `object:CLASS` when there are none: such a run is resumed by passing the object again.
     """
-    values = {f.name: getattr(env, f.name) for f in dataclasses.fields(env)} if dataclasses.is_dataclass(env) else {}
+    values = (
+        {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
+        if dataclasses.is_dataclass(env)
+        else {}
+    )
     for name in (env.spec.name, f"{type(env).__module__}:{type(env).__qualname__}"):
         try:
             options = {key: value for key, value in values.items() if key in registry.env_options(name)}
@@ -160,10 +168,10 @@ def _new_folder(algorithm: str, env: str) -> Path:
     return folder
 
 
-def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[runs.Setup, runs.Record]:
+def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[Setup, Record]:
     """Rebuild what a run folder was made with."""
     device.configure()
-    record = runs.Record(Path(run))
+    record = Record(Path(run))
     facts = record.read()
     values = registry.read_toml(record.folder / "config.toml")
     names = values.get("run", {})
@@ -186,7 +194,7 @@ def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[runs.Set
             f"{run} was made with version {facts['env_version']} of {name}, and this is version "
             f"{built.spec.version}: its numbers would not be comparable"
         )
-    return runs.setup(resolved, built), record
+    return setup(resolved, built), record
 
 
 def resume(
@@ -206,22 +214,22 @@ def resume(
     saved = checkpoints.choose(record.checkpoints, checkpoint)
     if saved.updates >= this.total_updates and record.read().get("status") == "finished":
         done = saved.updates * this.algorithm.steps_per_update
-        raise PhalanxError(f"{run} is finished at {done:,} env steps: give a larger budget, as in --steps {2 * done}")
+        raise PhalanxError(
+            f"{run} is finished at {done:,} env steps: give a larger budget, as in --steps {2 * done}"
+        )
     if steps is not None:
         _write_steps(record, this.config.steps)
     runs.resume(this, record, saved, Console(quiet), started)
     return Run(record.folder)
 
 
-def _write_steps(record: runs.Record, steps: int) -> None:
+def _write_steps(record: Record, steps: int) -> None:
     path = record.folder / "config.toml"
     text = re.sub(r"(?m)^steps = .*$", f"steps = {steps}  # resume", path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")
 
 
-def _policies(
-    run: str | Path, env: Env | None, which: Which, checkpoint: str | None
-) -> tuple[runs.Setup, PyTree]:
+def _policies(run: str | Path, env: Env | None, which: Which, checkpoint: str | None) -> tuple[Setup, PyTree]:
     """The policies of all seeds, (S, ...), as a checkpoint has them."""
     if which not in ("best", "last"):
         raise PhalanxError(f"which must be best or last, not {which!r}")
@@ -254,16 +262,15 @@ def evaluate(
         this, policy = _untrained(str(run), env)
     else:
         this, policy = _policies(run, env, which, checkpoint)
-    loop = this.loop
-    program = runs.jit_play(loop.env, loop.algorithm, loop.eval_episodes)
+    program = runs.jit_play(this.loop, this.config.seeds)
     return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, episodes), this)
 
 
-def _untrained(algorithm: str, env: str) -> tuple[runs.Setup, PyTree]:
+def _untrained(algorithm: str, env: str) -> tuple[Setup, PyTree]:
     layers = [each for each in [registry.preset(algorithm, env, "auto")] if each]
     known = registry.env_options(env)
     resolved = merge((algorithm, env), registry.algorithm(algorithm).Config, known, layers)
-    this = runs.setup(resolved, registry.make_env(env, resolved.env))
+    this = setup(resolved, registry.make_env(env, resolved.env))
     learner = jax.vmap(lambda s: this.algorithm.init(jax.random.key(s), 1))(jnp.array(this.seeds))
     return this, jax.vmap(this.algorithm.policy)(learner)
 
@@ -278,7 +285,7 @@ class PolicyMemory(NamedTuple):
 class Policy:
     """A trained team that acts: all that is needed to use it, and nothing of its training."""
 
-    def __init__(self, this: runs.Setup, params: PyTree):
+    def __init__(self, this: Setup, params: PyTree):
         self.env = this.env
         self.spec = this.env.spec
         self._algorithm = this.algorithm
@@ -328,7 +335,9 @@ class Policy:
         single = obs.ndim == 2
         obs = obs.reshape(-1, n, width)
         batch = obs.shape[0]
-        avail = np.broadcast_to(own_actions(self.spec) if avail is None else np.asarray(avail, bool), (batch, n, actions))
+        avail = np.broadcast_to(
+            own_actions(self.spec) if avail is None else np.asarray(avail, bool), (batch, n, actions)
+        )
         alive = np.broadcast_to(True if alive is None else np.asarray(alive, bool), (batch, n))
         first = np.full(batch, memory is None)
         if memory is None:
@@ -336,8 +345,8 @@ class Policy:
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key
-        action, memory = self._act(obs, memory, avail, alive, first, key, greedy=greedy)
-        return np.asarray(action)[0] if single else np.asarray(action), memory
+        action, remembered = self._act(obs, memory, avail, alive, first, key, greedy=greedy)
+        return np.asarray(action)[0] if single else np.asarray(action), remembered
 
 
 def load(

@@ -45,13 +45,19 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
-def _add_options(parser: Parser, title: str, options: Mapping[str, Option], table: str, prefix: str = "") -> None:
+def _add_options(
+    parser: Parser, title: str, options: Mapping[str, Option], table: str, prefix: str = ""
+) -> None:
     """Turn config fields into flags. Their values stay text: `config.convert` checks them all."""
     group = parser.add_argument_group(title)
     for opt in options.values():
         name = prefix + opt.name
         flags = list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
-        default = "" if opt.default is None else f" (default: {str(opt.default).lower() if opt.kind is bool else opt.default})"
+        default = (
+            ""
+            if opt.default is None
+            else f" (default: {str(opt.default).lower() if opt.kind is bool else opt.default})"
+        )
         more: dict[str, Any] = {"metavar": opt.shape}
         if opt.kind is bool:
             more = {"action": argparse.BooleanOptionalAction}
@@ -70,13 +76,20 @@ def _train(words: list[str]) -> int:
         prog="phalanx train",
         usage="phalanx train ALGORITHM ENV [options]",
         description="Train a team and leave everything about it in a run folder.",
-        epilog="`phalanx train ALGORITHM ENV --help` also lists that algorithm's and that environment's options.",
+        epilog="`phalanx train ALGORITHM ENV --help` lists their own options too.",
         add_help=False,
     )
-    parser.add_argument("algorithm", metavar="ALGORITHM", nargs="?", help="such as mappo, or package.module:Class")
+    parser.add_argument(
+        "algorithm", metavar="ALGORITHM", nargs="?", help="such as mappo, or package.module:Class"
+    )
     parser.add_argument("env", metavar="ENV", nargs="?", help="such as switch/2, or package.module:Class")
     parser.add_argument("--config", metavar="FILE", help="a TOML file with tables [run], [algorithm], [env]")
-    parser.add_argument("--preset", metavar="NAME", default="auto", help="auto (default), none, or a name from `phalanx list presets`")
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        default="auto",
+        help="auto (default), none, or a name from `phalanx list presets`",
+    )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
     parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
     _add_options(parser, "the run", options_of(RunConfig), "run")
@@ -91,7 +104,9 @@ def _train(words: list[str]) -> int:
         parser.print_help()
         return 0
     if len(named) < 2:
-        raise PhalanxError("say what to train, and where, first: phalanx train ALGORITHM ENV, such as mappo switch/2")
+        raise PhalanxError(
+            "say what to train, and where, first: phalanx train ALGORITHM ENV, such as mappo switch/2"
+        )
     tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
     for key, value in vars(args).items():
         table, _, name = key.partition(":")
@@ -150,10 +165,16 @@ def _eval(words: list[str]) -> int:
         usage="phalanx eval RUN | ALGORITHM ENV  [--episodes 200] [--json]",
         description="Play greedy episodes. A return is the mean over agents of the sum of their rewards.",
     )
-    parser.add_argument("what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained")
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+    )
     parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
-    parser.add_argument("--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)")
-    parser.add_argument("--which", choices=("best", "last"), default="best", help="which parameters of a run (default: best)")
+    parser.add_argument(
+        "--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)"
+    )
+    parser.add_argument(
+        "--which", choices=("best", "last"), default="best", help="which parameters of a run (default: best)"
+    )
     parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
     parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -174,9 +195,7 @@ def _eval(words: list[str]) -> int:
         print(json.dumps(result))
         return 0
     for row in [{"seed": "all", **result}, *result["seeds"]] if len(result["seeds"]) > 1 else [result]:
-        shown = "  ".join(
-            f"{name} {value:.3f}" for name, value in row.items() if isinstance(value, float)
-        )
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items() if isinstance(value, float))
         print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
     print(f"{result['episodes']} greedy episodes a seed")
     return 0
@@ -186,7 +205,9 @@ def _plot(words: list[str]) -> int:
     parser = Parser(prog="phalanx plot", description="Draw learning curves to PNG and SVG.")
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
     parser.add_argument(
-        "--out", metavar="FILE", help="without ending (default: RUN/plots/curves, or plots/curves for several)"
+        "--out",
+        metavar="FILE",
+        help="without ending (default: RUN/plots/curves, or plots/curves for several)",
     )
     args = parser.parse(words)
     for each in args.runs:
@@ -226,10 +247,12 @@ def _check_env(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx check-env", description="Explain each way in which an environment breaks the contract."
     )
-    parser.add_argument("env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`")
+    parser.add_argument(
+        "env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`"
+    )
     args = parser.parse(words)
     from phalanx import api
-    from phalanx.train import device
+    from phalanx.training import device
 
     device.configure()
     breaches = api.check_env(api.make_env(args.env))
@@ -275,8 +298,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
-        # `Interrupted` lives with the run; importing it here would import JAX for `phalanx list`.
-        interrupted = getattr(sys.modules.get("phalanx.train.run"), "Interrupted", ())
+        # `Interrupted` lives with the run folder; importing it here would import JAX for `phalanx list`.
+        interrupted = getattr(sys.modules.get("phalanx.training.record"), "Interrupted", ())
         if not isinstance(error, interrupted):
             raise
         print(f"stopped and saved; go on with:  phalanx resume {error}")

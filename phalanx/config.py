@@ -7,6 +7,7 @@ preset, the user's file, command line. Code never writes into a config.
 """
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -98,48 +99,58 @@ def options_of(cls: type) -> dict[str, Option]:
     return found
 
 
+def _number(raw: Any) -> int | float | None:
+    """What a text or a value is as a number; 2e6 is one. None if it is not."""
+    if isinstance(raw, str):
+        for read in (int, float):
+            try:
+                return read(raw)
+            except ValueError:
+                pass
+    return raw if isinstance(raw, (int, float)) and not isinstance(raw, bool) else None
+
+
 def convert(opt: Option, raw: Any, origin: str) -> Any:
     """Turn a value from a command line, a file or Python into the option's type, or say what is wrong."""
-
-    def wrong(what: str) -> PhalanxError:
-        return PhalanxError(f"{opt.name} {what}, not {raw!r} ({origin})")
-
     if raw is None and opt.optional:
         return None
+    value, wrong = (_number_for if opt.kind in (int, float) else _word_for)(opt, raw)
+    if wrong:
+        raise PhalanxError(f"{opt.name} {wrong}, not {raw!r} ({origin})")
+    return value
+
+
+def _word_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
+    """The value of a text or yes-or-no option, and what is wrong with it."""
     if opt.kind is bool:
-        if not isinstance(raw, bool):
-            raise wrong("must be true or false")
-        return raw
-    if opt.kind is str:
-        if not isinstance(raw, str):
-            raise wrong("must be text")
-        if opt.choices and raw not in opt.choices:
-            raise PhalanxError(
-                f"{opt.name} must be one of {', '.join(opt.choices)}, not {raw!r} ({origin})."
-                + suggest(raw, opt.choices)
-            )
-        return raw
-    try:
-        if isinstance(raw, bool):
-            raise ValueError
-        number = float(raw)
-        whole = int(raw) if isinstance(raw, (int, str)) and "e" not in str(raw).lower() and "." not in str(raw) else None
-    except (TypeError, ValueError):
-        raise wrong("must be a whole number" if opt.kind is int else "must be a number") from None
-    if number != number or number in (float("inf"), float("-inf")):
-        raise wrong("must be a finite number")
-    if opt.kind is int:
-        if not number.is_integer():
-            raise wrong("must be a whole number")
-        number = int(number) if whole is None else whole
-    low, high, above = (opt.bounds[k] for k in ("at_least", "at_most", "above"))
+        return raw, None if isinstance(raw, bool) else "must be true or false"
+    if not isinstance(raw, str):
+        return raw, "must be text"
+    return raw, f"must be one of {', '.join(opt.choices)}" if opt.choices and raw not in opt.choices else None
+
+
+def _number_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
+    """The value of a numeric option, and what is wrong with it."""
+    number = _number(raw)
+    if number is None:
+        return raw, "must be a whole number" if opt.kind is int else "must be a number"
+    if not math.isfinite(number):
+        return raw, "must be a finite number"
+    if opt.kind is int and number != int(number):
+        return raw, "must be a whole number"
+    return opt.kind(number), _beyond(opt, number)
+
+
+def _beyond(opt: Option, number: float) -> str | None:
+    """Which of an option's bounds a number is beyond."""
+    low, high, above = (opt.bounds[name] for name in ("at_least", "at_most", "above"))
     if low is not None and number < low:
-        raise wrong(f"must be at least {low:g}")
+        return f"must be at least {low:g}"
     if above is not None and number <= above:
-        raise wrong(f"must be above {above:g}")
+        return f"must be above {above:g}"
     if high is not None and number > high:
-        raise wrong(f"must be at most {high:g}")
-    return number
+        return f"must be at most {high:g}"
+    return None
 
 
 class Layer(NamedTuple):

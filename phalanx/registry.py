@@ -34,7 +34,11 @@ def _modules(folder: str, leave_out: set[str]) -> dict[str, Path]:
     found = {}
     for path in sorted((ROOT / folder).iterdir()):
         source = path / "__init__.py" if path.is_dir() else path
-        if source.suffix == ".py" and source.exists() and path.stem not in leave_out | {"__init__", "__pycache__"}:
+        if (
+            source.suffix == ".py"
+            and source.exists()
+            and path.stem not in leave_out | {"__init__", "__pycache__"}
+        ):
             found[path.stem] = source
     return found
 
@@ -88,11 +92,15 @@ def _import_class(name: str, base: type, what: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise PhalanxError(f"cannot import {what} {name!r}: {error}") from None
-    except Exception as error:  # a user's module may raise anything; say which and where, not how we got there
+    except (
+        Exception
+    ) as error:  # a user's module may raise anything; say which and where, not how we got there
         raise PhalanxError(f"cannot import {what} {name!r}: {type(error).__name__}: {error}") from None
     found = getattr(module, class_name, None)
     if found is None:
-        raise PhalanxError(f"module {module_name!r} has no {class_name!r}.{suggest(class_name, vars(module))}")
+        raise PhalanxError(
+            f"module {module_name!r} has no {class_name!r}.{suggest(class_name, vars(module))}"
+        )
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PhalanxError(f"{name!r} is not a subclass of {base.__module__}.{base.__name__}")
     return found
@@ -135,7 +143,9 @@ def make_env(name: str, options: Mapping[str, Any]) -> Env:
     except TypeError as error:
         if ":" not in name:
             raise
-        raise PhalanxError(f"cannot build {name!r}: {error}; give its fields defaults, or pass an object in Python") from None
+        raise PhalanxError(
+            f"cannot build {name!r}: {error}; give its fields defaults, or pass an object in Python"
+        ) from None
 
 
 def preset(algorithm: str, env: str, wanted: str) -> Layer | None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
@@ -101,6 +102,11 @@ class Transition(NamedTuple):
     next_observation: Observation
     """The true next observation, before any reset."""
     info: dict[str, Array]
+
+
+def is_key(x: Any) -> bool:
+    """Whether an array, or the shape of one, holds random keys rather than numbers."""
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 class Clock(NamedTuple):

@@ -3,17 +3,24 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tests compile many small programs and run each for a moment: cheap code sooner is what they want.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 
 import jax
 import pytest
 
 from phalanx import registry
 from phalanx.envs.wrappers import prepare
-from phalanx.train import device
-from phalanx.train.loop import Loop
+from phalanx.training import device
+from phalanx.training.loop import Loop
+from phalanx.types import is_key
 
 device.configure()
 
+# `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
+LONG = bool(os.environ.get("PHALANX_LONG"))
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 
@@ -32,7 +39,7 @@ def same(a, b) -> bool:
     """Whether two trees are identical to the bit."""
 
     def data(x):
-        return jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        return jax.random.key_data(x) if is_key(x) else x
 
     return all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((data(x) == data(y)).all()), a, b)))
 

@@ -1,4 +1,4 @@
-"""Environments: the contract for all of them, parity with ma-gym, wrappers (pitfalls C2, C8, C16, C20, C23, C34)."""
+"""Environments: the contract, parity with ma-gym, wrappers (pitfalls C2, C8, C16, C20, C23, C34)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -84,9 +84,7 @@ def test_the_optimum_of_switch_2_is_4_15():
                 for second in range(5):
                     moved = move(move(cells, home, 0, first), home, 1, second)
                     arrived = tuple(moved[i] == homes[i] for i in range(2))
-                    total = paid + sum(
-                        0.0 if home[i] else 5.0 if arrived[i] else -0.1 for i in range(2)
-                    )
+                    total = paid + sum(0.0 if home[i] else 5.0 if arrived[i] else -0.1 for i in range(2))
                     if all(arrived):
                         best = max(best, total)
                     elif total > after.get((moved, arrived), -np.inf):
@@ -120,7 +118,9 @@ def test_scripted_players_earn_what_they_must():
     total, now = play(phalanx.make_env("debug/delayed"), lambda s, t: np.asarray(s.obs[:, :2]).argmax(1))
     assert total.tolist() == [1, 1]
     assert now.info["won"]
-    assert play(phalanx.make_env("debug/delayed"), lambda s, t: np.asarray(s.obs[:, :2]).argmin(1))[0].sum() == 0
+    assert (
+        play(phalanx.make_env("debug/delayed"), lambda s, t: np.asarray(s.obs[:, :2]).argmin(1))[0].sum() == 0
+    )
     total, now = play(phalanx.make_env("debug/roles"), lambda s, t: np.asarray(s.obs[:, :4]).argmax(1))
     assert total.tolist() == [8, 8]
     assert now.info["won"]
@@ -252,14 +252,17 @@ BREACHES = {
     'gives no info["won"]': {"spec": {"has_win": True}},
     "reward is not finite": {"step": lambda s, n: (s, n._replace(reward=n.reward * jnp.nan))},
     "has no available action": {"step": lambda s, n: (s, observation(n, avail=jnp.zeros((2, 3), bool)))},
-    "padded actions are available": {"spec": {"action_counts": (2, 3)}, "reset": lambda s, n: (s, observation(n, avail=jnp.ones((2, 3), bool)))},
+    "padded actions are available": {
+        "spec": {"action_counts": (2, 3)},
+        "reset": lambda s, n: (s, observation(n, avail=jnp.ones((2, 3), bool))),
+    },
     "padded observation entries of agent_0 are not zero": {
         "spec": {"obs_features": (("a", "b"), ("a", "b", "c"))},
         "reset": lambda s, n: (s, observation(n, obs=jnp.ones((2, 3)))),
     },
     "agents got different rewards": {"spec": {"common_reward": True}},
     "already over": {"reset": lambda s, n: (s, n._replace(terminated=jnp.bool_(True)))},
-    "step cannot be compiled": {"step": lambda s, n: (s, n) if n.reward[0] > 0 else (s, n)},
+    "step cannot be compiled": {"step": lambda s, n: (s, n) if n.reward[0] > 0 else None},
     "the dead must not act": {"step": lambda s, n: (s, observation(n, alive=jnp.array([False, True])))},
 }
 

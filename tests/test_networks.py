@@ -16,7 +16,9 @@ KEY = jax.random.key(0)
 
 
 def network(kind="gru", inputs=3, outputs=2):
-    return Network(kind, inputs, outputs, hidden=8, layers=2, activation="tanh", input_norm=True, head_gain=1.0)
+    return Network(
+        kind, inputs, outputs, hidden=8, layers=2, activation="tanh", input_norm=True, head_gain=1.0
+    )
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (5, 64), (64, 3)])
@@ -33,7 +35,9 @@ def test_every_weight_is_drawn_with_its_gain():
         narrow = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
         np.testing.assert_allclose(narrow, gain**2 * np.eye(len(narrow)), atol=1e-4)
         assert (part["bias"] == 0).all()
-    np.testing.assert_allclose(params["gru"]["recurrent"] @ params["gru"]["recurrent"].T, np.eye(8), atol=1e-4)
+    np.testing.assert_allclose(
+        params["gru"]["recurrent"] @ params["gru"]["recurrent"].T, np.eye(8), atol=1e-4
+    )
     assert not np.allclose(params["gru"]["recurrent"], params["gru"]["input"]["kernel"])
 
 

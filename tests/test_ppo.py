@@ -1,4 +1,4 @@
-"""PPO's learner: what must hold exactly, for every torso, view and sharing (pitfalls C14, C17 to C22, C24, C28, C29)."""
+"""PPO's learner: what must hold for every torso, view and sharing (pitfalls C14, C17 to C24, C28, C29)."""
 
 import dataclasses
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from conftest import build, same
+
 from phalanx.algorithms.shared.ppo import Batch, PPOLearner
 from phalanx.envs.debug import Death, Forever, Identity
 from phalanx.errors import PhalanxError
 from phalanx.ops import distributions
-from phalanx.train.collect import collect, start
-from phalanx.train.loop import Loop
+from phalanx.training.collect import collect, start
+from phalanx.training.loop import Loop
 from phalanx.types import Array, Clock, PyTree, Transition
 
 CLOCK = Clock(jnp.float32(0), jnp.float32(0))
@@ -76,9 +76,7 @@ def case(request):
         seen = batch.observation
         logits, _ = algorithm.logits(learner.actor.params, seen.obs, starts.actor, batch.first)
         critic = learner.critic.params
-        values, memories = algorithm.values(
-            critic, rollout.observation, learner.critic_memory, rollout.first
-        )
+        values, memories = algorithm.values(critic, rollout.observation, learner.critic_memory, rollout.first)
         alone, _ = algorithm.values(critic, rollout.next_observation, learner.critic_memory, rollout.first)
         in_chunks, _ = algorithm.values(critic, seen, starts.critic, batch.first)
         groups = algorithm.critic_groups.of_agent
@@ -144,9 +142,7 @@ def test_chunks_keep_time_environment_and_agent_together():
     """C20: tag every entry with where it stands, and find it again."""
     algorithm = build("ippo", "switch/3", network="gru").algorithm
     time, envs, agents = 12, 5, 3
-    tags = (
-        10_000 * np.arange(time)[:, None, None] + 100 * np.arange(envs)[:, None] + np.arange(agents)
-    )
+    tags = 10_000 * np.arange(time)[:, None, None] + 100 * np.arange(envs)[:, None] + np.arange(agents)
     chunks = np.asarray(algorithm._chunks(jnp.asarray(tags)))
     starts = np.asarray(algorithm._starts(jnp.asarray(tags)))
     for n in range(time // algorithm.chunk * envs):
@@ -168,7 +164,8 @@ def test_collected_rewards_belong_to_their_environments_and_agents():
     # Where nothing ends the next observation is the next row; where it does, a new episode begins.
     going_on = ~over[:-1]
     np.testing.assert_array_equal(
-        np.asarray(rollout.next_observation.obs)[:-1][going_on], np.asarray(rollout.observation.obs)[1:][going_on]
+        np.asarray(rollout.next_observation.obs)[:-1][going_on],
+        np.asarray(rollout.observation.obs)[1:][going_on],
     )
     np.testing.assert_array_equal(np.asarray(rollout.first)[1:], over[:-1])
 
@@ -210,6 +207,7 @@ def test_dead_agents_do_not_count_in_policy_loss_entropy_or_advantages():
             avail=jnp.where(alive[..., None], rollout.observation.avail, True)
         ),
     )
+
     @jax.jit
     def gradient(data):
         _, batch, starts, _ = loop.algorithm.digest(learner, data)
@@ -266,18 +264,23 @@ def test_popart_keeps_the_values_where_they_were():
     np.testing.assert_allclose(raw(critic, norm), raw(learner.critic, learner.value_norm), atol=1e-3)
 
 
-def test_value_of_a_cut_and_of_an_end_are_learnt():
+@pytest.mark.parametrize("algorithm", ["ippo", "mappo"])
+def test_value_of_a_cut_and_of_an_end_are_learnt(algorithm):
     """C1: one a step for ever is worth 1/(1-gamma) if it is only cut; ended, it is a finite sum."""
     gamma, length = 0.8, 4
     for ends in (False, True):
         options = {"gamma": gamma, "critic_lr": 5e-3, "epochs": 4, "gae_lambda": 0.9, "value_norm_decay": 0.9}
-        loop = build("ippo", Forever(ends=ends, time_limit=length), **options)
+        loop = build(algorithm, Forever(ends=ends, time_limit=length), **options)
         carry = advance(loop, 150)
         learner, rollout = carry.learner, rollout_of(loop)[1]
-        values, _ = loop.algorithm.values(learner.critic.params, rollout.observation, learner.critic_memory, rollout.first)
+        values, _ = loop.algorithm.values(
+            learner.critic.params, rollout.observation, learner.critic_memory, rollout.first
+        )
         values = np.asarray(learner.value_norm.denormalise(values, (0, 0)))
         clock = np.round(np.asarray(rollout.observation.obs[..., 1]) * length)
-        worth = (1 - gamma ** (length - clock)) / (1 - gamma) if ends else np.full_like(clock, 1 / (1 - gamma))
+        worth = (
+            (1 - gamma ** (length - clock)) / (1 - gamma) if ends else np.full_like(clock, 1 / (1 - gamma))
+        )
         np.testing.assert_allclose(values, worth, rtol=0.06)
 
 
@@ -324,7 +327,9 @@ def test_a_state_critic_refuses_unlike_rewards_it_cannot_tell_apart():
     build("mappo", "debug/two_step", reward="own")
 
 
-@pytest.mark.parametrize(("options", "fits"), [({"batch_steps": 100}, "batch_steps="), ({"minibatches": 3}, "batch_steps=")])
+@pytest.mark.parametrize(
+    ("options", "fits"), [({"batch_steps": 100}, "batch_steps="), ({"minibatches": 3}, "batch_steps=")]
+)
 def test_batches_that_cannot_be_cut_are_refused_with_one_that_can(options, fits):
     with pytest.raises(PhalanxError, match=fits) as refused:
         build("mappo", "switch/2", network="gru", **options)

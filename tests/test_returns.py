@@ -30,7 +30,10 @@ def slow_lambda(rewards, next_values, terminated, truncated, gamma, lam):
     out = np.zeros(time)
     for t in range(time):
         horizon = next((k for k in range(t, time) if terminated[k] or truncated[k]), time - 1) - t + 1
-        n_step = [slow_n_step(rewards, next_values, terminated, truncated, gamma, n)[t] for n in range(1, horizon + 1)]
+        n_step = [
+            slow_n_step(rewards, next_values, terminated, truncated, gamma, n)[t]
+            for n in range(1, horizon + 1)
+        ]
         weights = [(1 - lam) * lam ** (n - 1) for n in range(1, horizon)] + [lam ** (horizon - 1)]
         out[t] = np.dot(weights, n_step)
     return out
@@ -103,7 +106,9 @@ def test_lambda_one_is_the_plain_discounted_return_and_zero_the_one_step_target(
     )
     np.testing.assert_allclose(plain, slow, atol=1e-5)
     short = returns.lambda_returns(rewards, next_values, terminated, truncated, GAMMA, 0.0)
-    np.testing.assert_allclose(short, returns.one_step_targets(rewards, next_values, terminated, GAMMA), atol=1e-6)
+    np.testing.assert_allclose(
+        short, returns.one_step_targets(rewards, next_values, terminated, GAMMA), atol=1e-6
+    )
 
 
 def all_kinds(rewards, values, next_values, terminated, truncated):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.envs.base import Env, own_actions
-from phalanx.types import EnvSpec, TimeStep
+from phalanx.types import EnvSpec, TimeStep, is_key
 
 EPISODES, MOST_STEPS = 8, 100
 
@@ -147,10 +147,11 @@ def _play(env: Env) -> Iterator[str]:
 
 def _equal(a: Any, b: Any) -> bool:
     def data(x):
-        is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-        return np.asarray(jax.random.key_data(x) if is_key else x)
+        return np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
-    same = jax.tree.map(lambda x, y: np.array_equal(data(x), data(y), equal_nan=data(x).dtype.kind == "f"), a, b)
+    same = jax.tree.map(
+        lambda x, y: np.array_equal(data(x), data(y), equal_nan=data(x).dtype.kind == "f"), a, b
+    )
     return all(jax.tree.leaves(same))
 
 

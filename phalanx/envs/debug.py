@@ -92,7 +92,7 @@ class Memory(Env):
 
 @dataclass(frozen=True)
 class TwoStep(Env):
-    """The two-step game of QMIX (Rashid et al. 2018, section 6): the safe game pays 7, the risky one up to 8."""
+    """The two-step game of QMIX (Rashid et al. 2018): the safe game pays 7, the risky one up to 8."""
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -142,6 +142,8 @@ class Forever(Env):
 
 
 class Cued(NamedTuple):
+    """State of `Delayed`: the cue of each agent, whether both answered it, steps so far."""
+
     cue: Array
     right: Array
     steps: Array
@@ -176,6 +178,8 @@ class Delayed(Env):
 
 
 class Scored(NamedTuple):
+    """State of `Roles`: the target of each agent, and whether all were hit so far."""
+
     target: Array
     flawless: Array
 
@@ -223,6 +227,8 @@ class Roles(Env):
 
 
 class Gate(NamedTuple):
+    """State of `Death`."""
+
     target: Array
     opened: Array
     flawless: Array

@@ -34,6 +34,8 @@ HOME_REWARD = 5.0
 
 
 class SwitchState(NamedTuple):
+    """Where the agents are, who is home, and how long it has taken."""
+
     position: Array
     """(A, 2) int32: row and column"""
     home: Array

@@ -30,6 +30,8 @@ class Wrapper(Env):
 
 
 class Counted(NamedTuple):
+    """What `TimeLimit` keeps."""
+
     inner: PyTree
     steps: Array
 
@@ -50,6 +52,8 @@ class TimeLimit(Wrapper):
 
 
 class Statistics(NamedTuple):
+    """What `EpisodeStatistics` keeps: the return of each agent so far, and the length."""
+
     inner: PyTree
     returns: Array
     length: Array
@@ -91,6 +95,8 @@ def policy_input(
 
 
 class Remembered(NamedTuple):
+    """What `PolicyInput` keeps: (A,) actions, -1 before the first."""
+
     inner: PyTree
     last_action: Array
 

@@ -7,6 +7,7 @@ computed when acting is what is differentiated when learning. The mlp's memory h
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -60,10 +61,7 @@ class Net(nnx.Module):
         self.activation, _ = ACTIVATIONS[shape.activation]
         sizes = [shape.inputs] + [shape.hidden] * shape.layers
         self.norm = nnx.LayerNorm(shape.inputs, rngs=rngs) if shape.input_norm else None
-        self.layers = nnx.List(
-            nnx.Linear(a, b, kernel_init=zeros, rngs=rngs)
-            for a, b in zip(sizes[:-1], sizes[1:], strict=True)
-        )
+        self.layers = nnx.List(nnx.Linear(a, b, kernel_init=zeros, rngs=rngs) for a, b in pairwise(sizes))
         self.gru = GRU(shape.hidden, rngs) if shape.kind == "gru" else None
         self.head = nnx.Linear(shape.hidden, shape.outputs, kernel_init=zeros, rngs=rngs)
 
@@ -112,7 +110,9 @@ class Network:
         drawn, used = [], 0
         for path, leaf in leaves:
             if leaf.ndim == 2:
-                leaf = self._gain(path[0].key) * orthogonal(normals[used : used + leaf.size].reshape(leaf.shape))
+                leaf = self._gain(path[0].key) * orthogonal(
+                    normals[used : used + leaf.size].reshape(leaf.shape)
+                )
                 used += leaf.size
             drawn.append(leaf)
         return jax.tree.unflatten(structure, drawn)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from phalanx import api
 from phalanx.report.console import megabytes, table
-from phalanx.train import device
+from phalanx.training import device
 
 
 def examine() -> int:

@@ -24,7 +24,7 @@ def curve(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray
     """
     by_seed: dict[int, dict[int, float]] = {}
     for row in rows:
-        if name in row:
+        if row.get(name) is not None:
             by_seed.setdefault(row["seed"], {})[row["env_steps"]] = row[name]
     if not by_seed:
         return None
@@ -36,7 +36,11 @@ def label(folder: Path, among: list[Path]) -> str:
     """How a run is called in a legend: the part of its path that tells it from the others."""
     parts = folder.resolve().parts[-4:]
     others = [each.resolve().parts[-4:] for each in among]
-    same = [i for i in range(len(parts)) if len(parts) == 4 and all(len(o) == 4 and o[i] == parts[i] for o in others)]
+    same = [
+        i
+        for i in range(len(parts))
+        if len(parts) == 4 and all(len(o) == 4 and o[i] == parts[i] for o in others)
+    ]
     return "/".join(part for i, part in enumerate(parts) if i not in same) or folder.name
 
 
@@ -52,7 +56,9 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
     if not panels:
         raise PhalanxError(f"nothing to plot yet in {', '.join(str(folder) for folder in folders)}")
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained")
+        figure, axes = plt.subplots(
+            1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained"
+        )
         for axis, name in zip(axes[0], panels, strict=True):
             for i, (folder, rows) in enumerate(found.items()):
                 points = curve(rows, name)
@@ -63,10 +69,14 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
                 seeds = f" ({len(values)} seeds)" if len(values) > 1 else ""
                 axis.plot(steps, values.mean(0), color=colour, label=label(folder, folders) + seeds)
                 if len(values) > 1:
-                    axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+                    axis.fill_between(
+                        steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0
+                    )
             axis.set_title(PANELS[name])
             axis.set_xlabel("env steps")
-            axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0")
+            axis.xaxis.set_major_formatter(
+                lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0"
+            )
             axis.grid(alpha=0.25)
             if name.endswith("win_rate"):
                 axis.set_ylim(-0.03, 1.03)

@@ -26,7 +26,6 @@ from phalanx.networks.torsos import Network
 from phalanx.ops import distributions, losses, masks, returns
 from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
-
 CriticView = Literal["obs", "state", "state+obs"]
 Reward = Literal["own", "mean", "sum"]
 
@@ -132,12 +131,12 @@ class PPO(Algorithm):
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state"
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
-        if self.common_view and config.reward == "own" and not spec.common_reward:
-            if self.critic_groups.count < spec.n_agents:
-                raise PhalanxError(
-                    f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
-                    f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
-                )
+        unlike_rewards = config.reward == "own" and not spec.common_reward
+        if self.common_view and unlike_rewards and self.critic_groups.count < spec.n_agents:
+            raise PhalanxError(
+                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
+                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
+            )
         view_size = {
             "obs": spec.obs_size,
             "state": spec.state_size,
@@ -151,7 +150,9 @@ class PPO(Algorithm):
 
     def _network(self, inputs: int, outputs: int, head_gain: float) -> Network:
         c = self.config
-        return Network(c.network, inputs, outputs, c.hidden, c.layers, c.activation, c.feature_norm, head_gain)
+        return Network(
+            c.network, inputs, outputs, c.hidden, c.layers, c.activation, c.feature_norm, head_gain
+        )
 
     @staticmethod
     def inputs(config: PPOConfig) -> dict[str, bool]:
@@ -225,7 +226,7 @@ class PPO(Algorithm):
         return jnp.concatenate([state, observation.obs], axis=-1)
 
     def values(self, params: PyTree, observation: Observation, memory: Array, first: Array):
-        """(T, B, ...) -> each agent's value on the critic's own scale, (T, B, A), and memories (T, B, V, H)."""
+        """(T, B, ...) -> values on the critic's own scale, (T, B, A), and memories, (T, B, V, H)."""
         seen = self.view(observation)
         begins = jnp.broadcast_to(first[..., None, None], (*seen.shape[:-1], 1))
         out, memories = sharing.apply(self.value_groups, self.critic.apply, params, seen, memory, begins)
@@ -408,5 +409,3 @@ class PPO(Algorithm):
             for g, name in enumerate(groups.names)
         )
         return Networks(f"{role} ({network.kind} {network.hidden})", members, size, sees)
-
-

@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.wrappers import AutoReset
-from phalanx.train.collect import collect, start
+from phalanx.training.collect import collect, start
 from phalanx.types import Array, EnvSpec, PyTree, Transition
 
 

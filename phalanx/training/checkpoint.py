@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from phalanx.errors import PhalanxError, suggest
-from phalanx.types import PyTree
+from phalanx.types import PyTree, is_key
 
 ARRAYS, MANIFEST = "carry.npz", "manifest.json"
 
@@ -34,10 +35,6 @@ class Checkpoint(NamedTuple):
     """how long the run had taken"""
 
 
-def _is_key(x: Any) -> bool:
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
@@ -48,20 +45,27 @@ def _digest(path: Path) -> str:
 
 
 def save(
-    folder: Path, carry: PyTree, *, updates: int, score: float | None, metrics_bytes: int, seconds: float, keep: int
+    folder: Path,
+    carry: PyTree,
+    *,
+    updates: int,
+    score: float | None,
+    metrics_bytes: int,
+    seconds: float,
+    keep: int,
 ) -> None:
     """Write a checkpoint and drop all but the last `keep` and the best."""
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
     arrays = {
-        name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
         for name, leaf in _named_leaves(carry).items()
     }
     try:
         unfinished.mkdir(parents=True)
         with (unfinished / ARRAYS).open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
             _flush(file)
         manifest = {
             "updates": updates,
@@ -143,7 +147,9 @@ def choose(folder: Path, name: str | None = None) -> Checkpoint:
     if wrong is None:
         return chosen
     sound = [each.path.name for each in found if each.updates < chosen.updates and fault(each) is None]
-    offer = f"the one before it is sound: use --checkpoint {sound[-1]}" if sound else "none before it is sound"
+    offer = (
+        f"the one before it is sound: use --checkpoint {sound[-1]}" if sound else "none before it is sound"
+    )
     raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
 
 
@@ -162,11 +168,11 @@ def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
 
 
 def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
-    if _is_key(like):
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+    if is_key(like):
+        return jax.random.wrap_key_data(jnp.asarray(array))
     if array.shape != like.shape or array.dtype != like.dtype:
         raise PhalanxError(
             f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
             f"needed is {like.dtype}{list(like.shape)}"
         )
-    return jax.numpy.asarray(array)
+    return jnp.asarray(array)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.wrappers import AutoReset
-from phalanx.train.collect import Actors, Episodes, collect, ended, no_episodes, start
+from phalanx.training.collect import Actors, Episodes, collect, ended, no_episodes, start
 from phalanx.types import Array, Clock, PyTree
 
 

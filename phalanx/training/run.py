@@ -1,16 +1,11 @@
-"""A run from its configuration to its folder: plan, compile, train, evaluate, save, resume."""
+"""A run from its set-up to its folder: compile, train, evaluate, save, resume."""
 
 import contextlib
-import dataclasses
-import json
-import math
-import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx import registry
-from phalanx.algorithms.base import Algorithm
-from phalanx.config import Resolved, RunConfig, to_toml
-from phalanx.envs.base import Env
-from phalanx.envs.wrappers import prepare
 from phalanx.errors import PhalanxError
-from phalanx.report.console import Console, megabytes, table
+from phalanx.report.console import Console
 from phalanx.report.metrics import MetricsWriter
-from phalanx.train import checkpoint, device
-from phalanx.train.collect import collect
-from phalanx.train.evaluate import Played, play, returns_by_type, summary
-from phalanx.train.loop import Carry, Loop
+from phalanx.training import checkpoint
+from phalanx.training.evaluate import Played, play, returns_by_type, summary
+from phalanx.training.loop import Carry, Loop
+from phalanx.training.record import Interrupted, Record
+from phalanx.training.setup import Setup, plan, statement
 from phalanx.types import Array, PyTree
 
 # Evaluations always begin from these keys, so that two of them differ by the policy alone. The
@@ -37,87 +28,6 @@ from phalanx.types import Array, PyTree
 EVALUATION_KEY, FINAL_KEY = 20_210, 31_415
 # How long the compiled program may run before it is asked whether to stop, and the bar moves.
 SLICE_SECONDS = 1.0
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; its state is saved."""
-
-
-class Setup(NamedTuple):
-    """A run that can be compiled."""
-
-    resolved: Resolved
-    env: Env
-    algorithm: Algorithm
-    loop: Loop
-
-    @property
-    def config(self) -> RunConfig:
-        return self.resolved.run
-
-    @property
-    def seeds(self) -> list[int]:
-        return [self.config.seed + i for i in range(self.config.seeds)]
-
-    @property
-    def total_updates(self) -> int:
-        return math.ceil(self.config.steps / self.algorithm.steps_per_update)
-
-    @property
-    def updates_between_evaluations(self) -> int:
-        assert self.config.eval_every is not None
-        return max(1, round(self.config.eval_every / self.algorithm.steps_per_update))
-
-
-def setup(resolved: Resolved, env: Env) -> Setup:
-    """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet."""
-    cls = registry.algorithm(resolved.run.algorithm)
-    registry.require_fit(cls, env.spec)
-    prepared = prepare(env, **cls.inputs(resolved.algorithm))
-    algorithm = cls(resolved.algorithm, prepared.spec)
-    run = resolved.run
-    if algorithm.steps_per_update < run.envs:
-        raise PhalanxError(
-            f"envs={run.envs} is more than the {algorithm.steps_per_update} env steps of an update: "
-            f"use at most that many, or a larger batch_steps"
-        )
-    algorithm.check(run.envs)
-    if run.eval_every is None:
-        run = dataclasses.replace(run, eval_every=max(1, run.steps // 20))
-    return Setup(resolved._replace(run=run), env, algorithm, Loop(prepared, algorithm, run.envs, run.eval_episodes))
-
-
-class Plan(NamedTuple):
-    """Planned bytes on the device, for all seeds."""
-
-    parts: Mapping[str, int]
-    total: int
-
-
-def plan(this: Setup) -> Plan:
-    """Count what the run will hold on its device, from shapes alone; refuse what does not fit."""
-    loop, seeds = this.loop, this.config.seeds
-    carry = jax.eval_shape(loop.init, jnp.int32(0))
-    policy = jax.eval_shape(loop.algorithm.policy, carry.learner)
-    rollout = jax.eval_shape(
-        lambda p, a: collect(loop.env, loop.algorithm, p, a, loop.length, greedy=False)[1], policy, carry.actors
-    )
-    parts = {
-        "learner": seeds * device.bytes_of((carry.learner, carry.best)),
-        "environments": seeds * device.bytes_of(carry.actors),
-        "rollout": seeds * device.bytes_of(rollout),
-    }
-    # While learning, a rollout is held three times: as collected, as chunks, and as activations.
-    total = parts["learner"] * 2 + parts["environments"] * 2 + parts["rollout"] * 3
-    free = device.free_bytes()
-    if free is not None and total > free:
-        fewer = max(1, int(seeds * free / total))
-        advice = f"--seeds {fewer}" if fewer < seeds else f"--envs {max(1, int(this.config.envs * free / total))} and a smaller batch"
-        raise PhalanxError(
-            f"this run needs about {megabytes(total)} of memory and {megabytes(free)} are free: "
-            f"try {advice} (largest part: {max(parts, key=lambda part: parts[part])})"
-        )
-    return Plan(parts, total)
 
 
 class Programs(NamedTuple):
@@ -141,16 +51,20 @@ def compile_programs(this: Setup) -> Programs:
     lowered = Programs(
         init=init.lower(seeds),
         advance=jax.jit(jax.vmap(loop.advance, (0, None, None)), donate_argnums=0).lower(carry, count, count),
-        play=jit_play(loop.env, loop.algorithm, loop.eval_episodes).lower(policy, jax.random.key(0)),
+        play=jit_play(loop, this.config.seeds).lower(policy, jax.random.key(0)),
         remember=jax.jit(jax.vmap(loop.remember), donate_argnums=0).lower(carry, scores),
     )
     with ThreadPoolExecutor(len(lowered)) as pool:
         return Programs(*pool.map(lambda program: program.compile(), lowered))
 
 
-def jit_play(env, algorithm: Algorithm, episodes: int):
-    """The program that plays episodes with the policies of all seeds, from one key."""
-    return jax.jit(jax.vmap(lambda policy, key: play(env, algorithm, policy, key, episodes), (0, None)))
+def jit_play(loop: Loop, seeds: int):
+    """The program that plays `eval_episodes` with the policy of each seed, all from one key."""
+
+    def play_one(policy: PyTree, key: Array) -> Played:
+        return play(loop.env, loop.algorithm, policy, key, loop.eval_episodes)
+
+    return jax.jit(jax.vmap(play_one, (0, None), axis_size=seeds))
 
 
 def play_many(play_program, policy: PyTree, key: int, episodes: int) -> Played:
@@ -160,90 +74,6 @@ def play_many(play_program, policy: PyTree, key: int, episodes: int) -> Played:
         parts.append(jax.device_get(play_program(policy, jax.random.fold_in(root, len(parts)))))
         played += parts[-1].length.shape[1]
     return jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :episodes], *parts)
-
-
-def statement(this: Setup, planned: Plan) -> list[str]:
-    """What will run, before it runs."""
-    run, spec, algorithm = this.config, this.env.spec, this.algorithm
-    kinds = ", ".join(f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types))
-    last = run.seed + run.seeds - 1
-    seeds = f"seed {run.seed}" if run.seeds == 1 else f"seeds {run.seed} to {last}, together"
-    steps = this.total_updates * algorithm.steps_per_update
-    presets = {o for values in this.resolved.origins.values() for o in values.values() if o.startswith("preset")}
-    rows = [
-        ("what", f"{run.algorithm} on {run.env}: {spec.n_agents} agents ({kinds})" + "".join(f", {p}" for p in presets)),
-        (
-            "how long",
-            f"{steps:,} env steps a seed ({this.total_updates:,} updates of {algorithm.steps_per_update:,}), {seeds}",
-        ),
-        ("where", f"{device.describe()}, {run.envs} environments a seed"),
-    ]
-    for network in algorithm.networks():
-        sharing = "; ".join(
-            name if name == "all agents" else f"{name}: {'+'.join(agents)}" if agents != (name,) else name
-            for name, agents in network.groups
-        )
-        count = len(network.groups)
-        size = f"{network.parameters_each:,} parameters" + (f" x {count}" if count > 1 else "")
-        rows.append((network.role, f"{size}, sees {network.sees}, shared by {sharing}" if count == 1 else f"{size}, sees {network.sees}, one for each of {sharing}"))
-    parts = ", ".join(f"{name} {megabytes(size)}" for name, size in planned.parts.items())
-    rows.append(("memory", f"about {megabytes(planned.total)} ({parts})"))
-    return table(rows)
-
-
-class Record:
-    """The folder of a run: `config.toml`, `run.json`, `metrics.jsonl`, `checkpoints/`."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    def create(self, this: Setup, planned: Plan, command: str) -> None:
-        """Make the folder; it must not exist, or be empty."""
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise PhalanxError(f"{self.folder} already exists: give another --out, or `phalanx resume {self.folder}`")
-        facts = {
-            "command": command,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": device.versions(),
-            "device": device.describe(),
-            "git": device.git_revision(),
-            "seeds": this.seeds,
-            "env_version": this.env.spec.version,
-            "memory_plan": {**planned.parts, "total": planned.total},
-            "status": "running",
-        }
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "config.toml").write_text(to_toml(this.resolved), encoding="utf-8")
-        except OSError as error:
-            raise PhalanxError(f"cannot write {self.folder}: {error.strerror}") from None
-        self.write(facts)
-
-    def write(self, facts: Mapping[str, Any]) -> None:
-        """Replace run.json in one go."""
-        unfinished = self.folder / ".run.json"
-        try:
-            unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-            os.replace(unfinished, self.folder / "run.json")
-        except OSError as error:
-            raise PhalanxError(f"cannot write {self.folder / 'run.json'}: {error.strerror}") from None
-
-    def read(self) -> dict[str, Any]:
-        """What run.json says."""
-        try:
-            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except OSError:
-            raise PhalanxError(f"{self.folder} is not a run folder: it has no run.json") from None
-        except ValueError:
-            raise PhalanxError(f"{self.folder / 'run.json'} is not readable") from None
-
-    def note(self, **facts: Any) -> None:
-        """Change some facts in run.json."""
-        self.write({**self.read(), **facts})
 
 
 @contextlib.contextmanager
@@ -330,7 +160,9 @@ class Trainer:
                 raise Interrupted(self.record.folder)
             count = min(max(1, int(updates_per_second * SLICE_SECONDS)), until - self.updates)
             begin = time.monotonic()
-            self.carry = self.programs.advance(self.carry, jnp.int32(count), jnp.int32(self.this.total_updates))
+            self.carry = self.programs.advance(
+                self.carry, jnp.int32(count), jnp.int32(self.this.total_updates)
+            )
             jax.block_until_ready(self.carry.updates)
             updates_per_second = count / (time.monotonic() - begin)
             self.updates += count
@@ -365,7 +197,8 @@ class Trainer:
         self.metrics.write(rows)
         self.save(score=float(scores.mean()))
         shown = ("eval/return", "eval/win_rate", "eval/length", "train/return")
-        means = {name: float(np.mean([row[name] for row in rows])) for name in shown if name in rows[0]}
+        present = [name for name in shown if all(row.get(name) is not None for row in rows)]
+        means = {name: float(np.mean([row[name] for row in rows])) for name in present}
         self.console.evaluation(self.env_steps, self.rate, self.left, means)
 
     def refuse_breaches(self, tally) -> None:
@@ -417,20 +250,20 @@ def per_seed(played: Played, this: Setup) -> dict[str, Any]:
     return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
 
 
-def training_row(tally, spec) -> dict[str, float]:
-    """What one seed's tally says of the time since the last evaluation; nothing at the very start."""
-    row = {}
+def training_row(tally, spec) -> dict[str, float | None]:
+    """What one seed's tally says of the time since the last evaluation; None where no episode ended."""
     count, updates = int(tally.episodes.count), int(tally.updates)
-    if count:
-        returns = np.asarray(tally.episodes.returns, np.float64) / count
-        row["train/return"] = float(returns.mean())
-        row["train/length"] = float(tally.episodes.length) / count
-        if spec.has_win:
-            row["train/win_rate"] = float(tally.episodes.won) / count
-        row |= {f"train/{name}": value for name, value in returns_by_type(returns, spec).items()}
-    if updates:
-        row |= {f"learn/{name}": float(value) / updates for name, value in tally.metrics.items()}
-    return row
+    returns = np.asarray(tally.episodes.returns, np.float64) / max(count, 1)
+    row = {
+        "return": float(returns.mean()),
+        "length": float(tally.episodes.length) / max(count, 1),
+        **({"win_rate": float(tally.episodes.won) / max(count, 1)} if spec.has_win else {}),
+        **returns_by_type(returns, spec),
+    }
+    learnt = (
+        {f"learn/{name}": float(value) / updates for name, value in tally.metrics.items()} if updates else {}
+    )
+    return {f"train/{name}": value if count else None for name, value in row.items()} | learnt
 
 
 def train(this: Setup, folder: Path, console: Console, command: str, started: float) -> Record:
@@ -440,7 +273,7 @@ def train(this: Setup, folder: Path, console: Console, command: str, started: fl
     console.say(*statement(this, planned))
     record.create(this, planned, command)
     console.say("results   " + str(folder), "", "compiling ...")
-    with failures_noted(record):
+    with record.failures_noted():
         trainer = Trainer(this, record, console, started)
         console.say(f"compiled, {trainer.seconds:.0f} s since the start")
         trainer.fresh()
@@ -448,11 +281,13 @@ def train(this: Setup, folder: Path, console: Console, command: str, started: fl
     return record
 
 
-def resume(this: Setup, record: Record, saved: checkpoint.Checkpoint, console: Console, started: float) -> Record:
+def resume(
+    this: Setup, record: Record, saved: checkpoint.Checkpoint, console: Console, started: float
+) -> Record:
     """Go on from a checkpoint of an existing folder."""
     planned = plan(this)
     console.say(*statement(this, planned), f"results   {record.folder}", "")
-    with failures_noted(record):
+    with record.failures_noted():
         trainer = Trainer(this, record, console, started)
         trainer.restore(saved)
         console.say(f"going on at {trainer.env_steps:,} env steps")
@@ -467,20 +302,8 @@ def finish(trainer: Trainer, record: Record, console: Console) -> None:
     final = trainer.final()
     record.note(status="finished", seconds=round(trainer.seconds, 3), final=final)
     for name, result in final.items():
-        shown = ", ".join(f"{key} {result[key]:.3g}" for key in ("return", "win_rate", "length") if key in result)
+        shown = ", ".join(
+            f"{key} {result[key]:.3g}" for key in ("return", "win_rate", "length") if key in result
+        )
         console.say(f"{name:>5} parameters, {result['episodes']} greedy episodes a seed: {shown}")
     console.say(f"finished in {trainer.seconds:.0f} s, compile included")
-
-
-@contextlib.contextmanager
-def failures_noted(record: Record) -> Iterator[None]:
-    """Leave the reason in run.json when a run does not come to its end."""
-    try:
-        yield
-    except Interrupted:
-        record.note(status="interrupted")
-        raise
-    except BaseException as error:
-        with contextlib.suppress(PhalanxError):
-            record.note(status=f"failed: {error or type(error).__name__}")
-        raise

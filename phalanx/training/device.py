@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from phalanx.types import PyTree
+from phalanx.types import PyTree, is_key
 
 
 def cache_folder() -> Path:
@@ -19,7 +19,7 @@ def cache_folder() -> Path:
 
 def configure() -> None:
     """Switch on the persistent compilation cache, unless the user set one up or said `PHALANX_CACHE=off`."""
-    if os.environ.get("PHALANX_CACHE") == "off" or jax.config.jax_compilation_cache_dir:
+    if os.environ.get("PHALANX_CACHE") == "off" or jax.config.values["jax_compilation_cache_dir"]:
         return
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
@@ -72,7 +72,7 @@ def bytes_of(tree: PyTree) -> int:
     """Bytes of all arrays (or shapes) in a tree."""
     total = 0
     for leaf in jax.tree.leaves(tree):
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             leaf = jax.eval_shape(jax.random.key_data, leaf)
         total += leaf.size * leaf.dtype.itemsize
     return total

@@ -1,0 +1,88 @@
+"""A run folder: `config.toml`, `run.json`, `metrics.jsonl`, `tb/`, `checkpoints/`, `plots/`."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.config import to_toml
+from phalanx.errors import PhalanxError
+from phalanx.training import device
+from phalanx.training.setup import Plan, Setup
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved. Its text is the folder."""
+
+
+class Record:
+    """The folder of a run: `config.toml`, `run.json`, `metrics.jsonl`, `checkpoints/`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def create(self, this: Setup, planned: Plan, command: str) -> None:
+        """Make the folder; it must not exist, or be empty."""
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise PhalanxError(
+                f"{self.folder} already exists: give another --out, or `phalanx resume {self.folder}`"
+            )
+        facts = {
+            "command": command,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": device.versions(),
+            "device": device.describe(),
+            "git": device.git_revision(),
+            "seeds": this.seeds,
+            "env_version": this.env.spec.version,
+            "memory_plan": {**planned.parts, "total": planned.total},
+            "status": "running",
+        }
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "config.toml").write_text(to_toml(this.resolved), encoding="utf-8")
+        except OSError as error:
+            raise PhalanxError(f"cannot write {self.folder}: {error.strerror}") from None
+        self.write(facts)
+
+    def write(self, facts: Mapping[str, Any]) -> None:
+        """Replace run.json in one go."""
+        unfinished = self.folder / ".run.json"
+        try:
+            unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            os.replace(unfinished, self.folder / "run.json")
+        except OSError as error:
+            raise PhalanxError(f"cannot write {self.folder / 'run.json'}: {error.strerror}") from None
+
+    def read(self) -> dict[str, Any]:
+        """What run.json says."""
+        try:
+            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except OSError:
+            raise PhalanxError(f"{self.folder} is not a run folder: it has no run.json") from None
+        except ValueError:
+            raise PhalanxError(f"{self.folder / 'run.json'} is not readable") from None
+
+    def note(self, **facts: Any) -> None:
+        """Change some facts in run.json."""
+        self.write({**self.read(), **facts})
+
+    @contextlib.contextmanager
+    def failures_noted(self) -> Iterator[None]:
+        """Leave the reason in run.json when a run does not come to its end."""
+        try:
+            yield
+        except Interrupted:
+            self.note(status="interrupted")
+            raise
+        except BaseException as error:
+            with contextlib.suppress(PhalanxError):
+                self.note(status=f"failed: {error or type(error).__name__}")
+            raise

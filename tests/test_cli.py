@@ -1,0 +1,219 @@
+"""The command line: what it prints, and one line with exit code 2 for every mistake."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx import cli, registry
+from phalanx.config import RunConfig, options_of
+from phalanx.errors import PhalanxError
+
+HERE = Path(__file__).parent
+
+# Every wrong invocation and what its one line must say.
+WRONG = {
+    "trane mappo switch/2": "Did you mean train?",
+    "train": "phalanx train ALGORITHM ENV",
+    "train mappo": "phalanx train ALGORITHM ENV",
+    "train mapo switch/2": "unknown algorithm 'mapo'. Did you mean mappo",
+    "train mappo swich/2": "unknown environment 'swich/2'. Did you mean switch/2",
+    "train mappo switch/5": "unknown environment 'switch/5'. Did you mean switch/",
+    "train mappo switch/2 --step 100": "unknown option --step of `phalanx train`. Did you mean --steps",
+    "train mappo switch/2 --learning-rate 1": "unknown option --learning-rate",
+    "train mappo switch/2 --steps many": "steps must be a whole number, not 'many'",
+    "train mappo switch/2 --steps 0": "steps must be at least 1",
+    "train mappo switch/2 --steps 1.5": "steps must be a whole number",
+    "train mappo switch/2 --seeds -1": "seeds must be at least 1",
+    "train mappo switch/2 --gamma 1.5": "gamma must be at most 1",
+    "train mappo switch/2 --lr 0": "lr must be above 0",
+    "train mappo switch/2 --lr nan": "lr must be a finite number",
+    "train mappo switch/2 --network cnn": "network must be one of mlp, gru",
+    "train mappo switch/2 --share unit": "share must be all, type, agent",
+    "train mappo switch/2 --critic-share 0;0": "share must be all, type, agent",
+    "train mappo switch/2 --reward own": "choose reward=mean",
+    "train mappo switch/2 --envs 100": "cannot be cut into 100 environments",
+    "train mappo switch/2 --envs 1e6": "is more than the 2048 env steps of an update",
+    "train mappo switch/2 --env.clok": "unknown option --env.clok",
+    "train mappo switch/2 --env.time-limit 0": "time_limit must be at least 1",
+    "train mappo switch/2 --steps": "expected one argument",
+    "train mappo switch/2 extra": "unexpected argument 'extra'",
+    "train mappo switch/2 --config nowhere.toml": "cannot read nowhere.toml: No such file",
+    "train mappo switch/2 --config broken.toml": "is not valid TOML",
+    "train mappo switch/2 --config odd.toml": "unknown option 'lrr' in [algorithm] (file odd.toml).",
+    "train mappo switch/2 --config table.toml": "unknown table [algoritm]",
+    "train mappo switch/2 --preset fast": "mappo has no preset 'fast'",
+    "train mappo switch/2 --out taken": "already exists",
+    "train mappo custom_env:Unsound": "breaks the contract: step gives reward as float32[]",
+    "train mappo custom_env:Steering": "has no continuous actions",
+    "train mappo custom_env:NeedsArguments": "cannot build 'custom_env:NeedsArguments'",
+    "train mappo custom_env:Nothing": "has no 'Nothing'",
+    "train mappo no_such_module:Env": "No module named",
+    "resume nowhere": "there is no run folder nowhere",
+    "resume taken": "is not a run folder: it has no run.json",
+    "eval mappo": "say where mappo should play",
+    "eval nowhere": "there is no run folder",
+    "eval random switch/2 --episodes none": "--episodes must be a whole number",
+    "plot": "the following arguments are required: RUN",
+    "plot nowhere": "there is no run folder",
+    "list maps": "cannot list 'maps'",
+    "check-env switch/9": "unknown environment",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(HERE))
+    (tmp_path / "broken.toml").write_text("[run\n")
+    (tmp_path / "odd.toml").write_text("[algorithm]\nlrr = 1\n")
+    (tmp_path / "table.toml").write_text("[algoritm]\nlr = 1\n")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_mistake_is_one_line_and_exit_code_2(words, folder, monkeypatch, capsys):
+    before = sorted(folder.rglob("*"))
+    monkeypatch.setattr(sys, "argv", ["phalanx", *words.split()])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    captured = capsys.readouterr()
+    assert left.value.code == 2
+    assert WRONG[words] in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("phalanx: ")
+    assert "Traceback" not in captured.err
+    assert [p for p in sorted(folder.rglob("*")) if "__pycache__" not in str(p)] == before  # no half-made run
+
+
+def run_cli(*words, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx.cli", *words], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_whole_story_from_the_shell(tmp_path):
+    """Train, evaluate, plot and resume, as a stranger would, with output that is not a terminal."""
+    (tmp_path / "my.toml").write_text("[algorithm]\nlr = 2e-3\nhidden = 8\n[run]\nenvs = 4\n")
+    options = ["--config", "my.toml", "--batch-steps", "64", "--eval-episodes", "4", "--hidden", "16"]
+    trained = run_cli(
+        *["train", "ippo", "switch/2", "--steps", "2e2", "--out", "r", "--no-tensorboard", "--env.clock"],
+        *["--share", "agent", *options],
+        cwd=tmp_path,
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stderr == ""
+    for said in (
+        "ippo on switch/2: 2 agents",
+        "one for each of agent_0; agent_1; sees own observation",
+        "memory",
+        "256 env steps",
+        "\x1b",
+    ):
+        assert (said in trained.stdout) == (said != "\x1b"), trained.stdout
+    assert not (tmp_path / "r" / "tb").exists()
+    text = (tmp_path / "r" / "config.toml").read_text()
+    assert "lr = 0.002  # file my.toml" in text
+    assert "hidden = 16  # command line" in text
+    assert "clock = true  # command line" in text
+    assert 'share = "agent"  # command line' in text
+    evaluated = run_cli("eval", "r", "--episodes", "5", "--json", cwd=tmp_path)
+    result = json.loads(evaluated.stdout)
+    assert {"return", "win_rate", "length", "episodes", "seeds"} <= result.keys()
+    assert result["episodes"] == 5
+    plotted = run_cli("plot", "r", cwd=tmp_path)
+    assert (tmp_path / plotted.stdout.split()[0]).is_file()
+    resumed = run_cli("resume", "r", "--steps", "5e2", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on at 256 env steps" in resumed.stdout
+
+
+def test_an_untrained_algorithm_can_be_evaluated(capsys):
+    assert cli.run(["eval", "random", "debug/identity", "--episodes", "64", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert 2 < result["return"] < 3.4  # 8 steps at one chance in three
+
+
+def test_an_environment_of_the_users_own(tmp_path, monkeypatch):
+    """By name from the command line, as an object from Python, and resumed either way."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(HERE))
+    from custom_env import Agree
+
+    options = {"steps": 512, "envs": 4, "batch_steps": 128, "hidden": 8, "quiet": True, "eval_episodes": 4}
+    run = phalanx.train("ippo", Agree(pay=2.0), **options)
+    assert run.folder.parts[:-1] == ("results", "ippo", "custom_env-Agree")
+    assert 'env = "custom_env:Agree"' in (run.folder / "config.toml").read_text()
+    assert phalanx.evaluate(run.folder, episodes=4)["return"] in (0.0, 8.0)
+
+    class Local(Agree):
+        """Not importable: only the object itself will do."""
+
+    local = phalanx.train("ippo", Local(), **options)
+    with pytest.raises(PhalanxError, match="passed as a Python object"):
+        phalanx.resume(local.folder, 1024)
+    phalanx.resume(local.folder, 1024, env=Local(), quiet=True)
+    assert local.metrics()[-1]["env_steps"] == 1024
+
+
+def test_check_env_explains_breaches(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(HERE))
+    assert cli.run(["check-env", "custom_env:Agree"]) == 0
+    assert "keeps the contract" in capsys.readouterr().out
+    assert cli.run(["check-env", "custom_env:Unsound"]) == 2
+    assert "gives reward as float32[], but the spec asks for float32[2]" in capsys.readouterr().err
+
+
+def test_help_is_made_from_the_configs(capsys):
+    assert cli.run(["train", "mappo", "switch/2", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for option in {**options_of(RunConfig), **options_of(registry.algorithm("mappo").Config)}.values():
+        assert f"--{option.name.replace('_', '-')}" in text
+        assert " ".join(option.help.split()) in text
+    assert "--env.time-limit" in text
+    assert cli.run([]) == 0
+    assert "check-env" in capsys.readouterr().out
+
+
+def test_listing_and_helping_import_nothing_heavy(tmp_path):
+    code = (
+        "import sys; from phalanx import cli;"
+        "cli.run(['list']); cli.run(['--help']); cli.run(['train', '--help']);"
+        "assert not {'jax', 'flax', 'matplotlib'} & set(sys.modules), 'heavy'"
+    )
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begin < 30
+    for name in ("mappo", "switch/4", "debug/death", "mappo/switch"):
+        assert name in done.stdout
+
+
+def test_names_of_options_do_not_clash():
+    run = options_of(RunConfig).keys()
+    for name in registry.algorithms():
+        assert not run & options_of(registry.algorithm(name).Config).keys()
+
+
+def test_every_preset_can_be_used():
+    for name in registry.presets():
+        algorithm, _, which = name.partition("/")
+        values = registry.preset(algorithm, "switch/2", which).values
+        known = {"run": options_of(RunConfig), "algorithm": options_of(registry.algorithm(algorithm).Config)}
+        for table, entries in values.items():
+            assert entries.keys() <= known[table].keys()
+
+
+def test_doctor_trains_and_says_so(capsys):
+    assert cli.run(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "so training learns" in said
+    assert "jaxlib" in said

@@ -1,0 +1,77 @@
+"""Every algorithm learns every toy that concerns it; torsos and sharing modes are spread over them.
+
+A toy is solved when the greedy return of its single optimum is reached. Those for memory, time
+limit, roles and death cannot be solved by a learner that handles the thing wrongly.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import build
+
+from phalanx.training.evaluate import play
+
+FAST = {
+    "batch_steps": 512,
+    "hidden": 32,
+    "epochs": 4,
+    "minibatches": 4,
+    "lr": 2e-3,
+    "critic_lr": 2e-3,
+    "chunk": 8,
+}
+# (toy, best return, win rate or None, updates, options by algorithm)
+TOYS = {
+    "identity": (8.0, 30, {"ippo": {"share": "all"}, "mappo": {"share": "agent"}}),
+    "memory": (
+        10.0,
+        90,
+        {"ippo": {"network": "gru", "share": "agent"}, "mappo": {"network": "gru", "share": "all"}},
+    ),
+    "two_step": (8.0, 60, {"ippo": {"share": "agent"}, "mappo": {"share": "type"}}),
+    "delayed": (1.0, 40, {"ippo": {"share": "type"}, "mappo": {"network": "gru", "share": "agent"}}),
+    "roles": (8.0, 60, {"ippo": {"network": "gru", "share": "type"}, "mappo": {"share": "all"}}),
+    "death": (7.0, 60, {"ippo": {"share": "all"}, "mappo": {"network": "gru", "share": "type"}}),
+}
+CASES = [(toy, algorithm) for toy, (_, _, options) in TOYS.items() for algorithm in options]
+
+
+def trained(loop, updates, seed=0):
+    """Greedy episodes after some updates, by one compiled program."""
+
+    @jax.jit
+    def run(count):
+        carry = loop.advance(loop.init(jnp.int32(seed)), count, count)
+        policy = loop.algorithm.policy(carry.learner)
+        return play(loop.env, loop.algorithm, policy, jax.random.key(7), 32)
+
+    return jax.device_get(run(jnp.int32(updates)))
+
+
+@pytest.mark.parametrize(("toy", "algorithm"), CASES)
+def test_learns(toy, algorithm):
+    best, updates, options = TOYS[toy]
+    loop = build(algorithm, f"debug/{toy}", envs=16, **{**FAST, **options[algorithm]})
+    played = trained(loop, updates)
+    np.testing.assert_allclose(played.returns.mean(), best, rtol=0.02)
+    if loop.env.spec.has_win:
+        assert played.won.mean() >= 0.97
+
+
+def test_without_memory_the_memory_toy_is_not_solved():
+    """The toy asks for what it says it asks for."""
+    played = trained(build("ippo", "debug/memory", envs=16, **FAST), 60)
+    assert played.returns.mean() < 7.5
+
+
+def test_random_stays_at_the_floor():
+    played = trained(build("random", "debug/identity", envs=16, batch_steps=512), 3)
+    assert 1.5 < played.returns.mean() < 4  # 8 steps at one chance in three
+
+
+def test_the_number_of_environments_changes_speed_and_not_learning():
+    """The same budget, batches and updates with 4 and with 32 environments: both learn."""
+    for envs in (4, 32):
+        played = trained(build("ippo", "debug/identity", envs=envs, **FAST), 30)
+        np.testing.assert_allclose(played.returns.mean(), 8.0, rtol=0.02, err_msg=f"{envs} environments")
