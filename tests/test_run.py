@@ -332,7 +332,7 @@ def test_numbers_that_are_no_longer_finite_stop_the_run(tmp_path):
 
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "free_bytes", lambda: 100_000)
-    with pytest.raises(PhalanxError, match=r"needs about .* try --seeds"):
+    with pytest.raises(PhalanxError, match=r"needs .* of memory .* try --seeds"):
         small(tmp_path / "run", seeds=8)
     assert not (tmp_path / "run").exists()
 

@@ -11,7 +11,7 @@ from typing import Any
 from phalanx.config import to_toml
 from phalanx.errors import PhalanxError
 from phalanx.training import device
-from phalanx.training.setup import Plan, Setup
+from phalanx.training.setup import Setup
 
 
 class Interrupted(Exception):
@@ -28,12 +28,16 @@ class Record:
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
-    def create(self, this: Setup, planned: Plan, command: str) -> None:
-        """Make the folder; it must not exist, or be empty."""
+    def require_new(self) -> None:
+        """Refuse a folder that holds something."""
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise PhalanxError(
                 f"{self.folder} already exists: give another --out, or `phalanx resume {self.folder}`"
             )
+
+    def create(self, this: Setup, memory: Mapping[str, int], command: str) -> None:
+        """Make the folder and write down what will run in it."""
+        self.require_new()
         facts = {
             "command": command,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,7 +46,7 @@ class Record:
             "git": device.git_revision(),
             "seeds": this.seeds,
             "env_version": this.env.spec.version,
-            "memory_plan": {**planned.parts, "total": planned.total},
+            "memory_plan": dict(memory),
             "status": "running",
         }
         try:

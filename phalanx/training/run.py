@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.errors import PhalanxError
-from phalanx.report.console import Console
+from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter
 from phalanx.training import checkpoint
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
 from phalanx.training.loop import Carry, Loop
 from phalanx.training.record import Interrupted, Record
-from phalanx.training.setup import Setup, plan, statement
+from phalanx.training.setup import Setup, memory_parts, require_memory, statement
 from phalanx.types import Array, PyTree
 
 # Evaluations always begin from these keys, so that two of them differ by the policy alone. The
@@ -100,11 +100,18 @@ def stop_requests() -> Iterator[threading.Event]:
 class Trainer:
     """Drives the compiled programs from where the carry stands to the end of the budget."""
 
-    def __init__(self, this: Setup, record: Record, console: Console, started: float):
-        self.this, self.record, self.console = this, record, console
-        self.started = started
+    def __init__(
+        self,
+        this: Setup,
+        programs: Programs,
+        record: Record,
+        console: Console,
+        stop: threading.Event,
+        started: float,
+    ):
+        self.this, self.programs, self.record, self.console = this, programs, record, console
+        self.stop, self.started = stop, started
         self.earlier_seconds = 0.0
-        self.programs = compile_programs(this)
         self.updates = 0
         self.score: float | None = None
         self.rate = 0.0
@@ -141,21 +148,20 @@ class Trainer:
     def run(self) -> None:
         """Train to the end of the budget, evaluating and saving on the way."""
         total, every = self.this.total_updates, self.this.updates_between_evaluations
-        with stop_requests() as stop:
-            self.console.begin(self.env_steps, total * self.this.algorithm.steps_per_update)
-            try:
-                while self.updates < total:
-                    self.advance(min((self.updates // every + 1) * every, total), stop)
-                    self.evaluate()
-            finally:
-                self.console.end()
-                self.metrics.close()
+        self.console.begin(self.env_steps, total * self.this.algorithm.steps_per_update)
+        try:
+            while self.updates < total:
+                self.advance(min((self.updates // every + 1) * every, total))
+                self.evaluate()
+        finally:
+            self.console.end()
+            self.metrics.close()
 
-    def advance(self, until: int, stop: threading.Event) -> None:
+    def advance(self, until: int) -> None:
         """Run the compiled program up to an update, in slices short enough to answer a stop request."""
         updates_per_second = 0.0
         while self.updates < until:
-            if stop.is_set():
+            if self.stop.is_set():
                 self.save(score=None)
                 raise Interrupted(self.record.folder)
             count = min(max(1, int(updates_per_second * SLICE_SECONDS)), until - self.updates)
@@ -267,15 +273,14 @@ def training_row(tally, spec) -> dict[str, float | None]:
 
 
 def train(this: Setup, folder: Path, console: Console, command: str, started: float) -> Record:
-    """Train from nothing into a new folder."""
-    planned = plan(this)
+    """Train from nothing into a new folder, which is made when all is compiled and fits."""
     record = Record(folder)
-    console.say(*statement(this, planned))
-    record.create(this, planned, command)
-    console.say("results   " + str(folder), "", "compiling ...")
-    with record.failures_noted():
-        trainer = Trainer(this, record, console, started)
-        console.say(f"compiled, {trainer.seconds:.0f} s since the start")
+    record.require_new()
+    programs, memory = ready(this, console)
+    record.create(this, memory, command)
+    with record.failures_noted(), stop_requests() as stop:
+        trainer = Trainer(this, programs, record, console, stop, started)
+        console.say(f"results in {folder}", f"{trainer.seconds:.0f} s since the start; training begins", "")
         trainer.fresh()
         finish(trainer, record, console)
     return record
@@ -285,15 +290,37 @@ def resume(
     this: Setup, record: Record, saved: checkpoint.Checkpoint, console: Console, started: float
 ) -> Record:
     """Go on from a checkpoint of an existing folder."""
-    planned = plan(this)
-    console.say(*statement(this, planned), f"results   {record.folder}", "")
-    with record.failures_noted():
-        trainer = Trainer(this, record, console, started)
+    programs, _ = ready(this, console)
+    with record.failures_noted(), stop_requests() as stop:
+        trainer = Trainer(this, programs, record, console, stop, started)
         trainer.restore(saved)
-        console.say(f"going on at {trainer.env_steps:,} env steps")
+        console.say(f"going on at {trainer.env_steps:,} env steps", "")
         record.note(status="running")
         finish(trainer, record, console)
     return record
+
+
+def ready(this: Setup, console: Console) -> tuple[Programs, dict[str, int]]:
+    """Say what will run, compile it, and make sure that it fits; also the bytes that it will take."""
+    console.say(*statement(this))
+    parts = memory_parts(this)
+    require_memory(this, sum(parts.values()))
+    console.say("compiling ...")
+    programs = compile_programs(this)
+    memory = {**parts, "total": bytes_needed(programs.advance, at_least=sum(parts.values()))}
+    require_memory(this, memory["total"])
+    shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
+    console.say(f"memory {megabytes(memory['total'])} ({shown}, the rest for learning)")
+    return programs, memory
+
+
+def bytes_needed(program, at_least: int) -> int:
+    """What a compiled program takes on its device; `at_least` where the device does not say."""
+    told = program.memory_analysis()
+    if told is None:
+        return at_least
+    given_back = told.alias_size_in_bytes
+    return told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes - given_back
 
 
 def finish(trainer: Trainer, record: Record, console: Console) -> None:

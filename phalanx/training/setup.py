@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -66,38 +65,26 @@ def setup(resolved: Resolved, env: Env) -> Setup:
     )
 
 
-class Plan(NamedTuple):
-    """Planned bytes on the device, for all seeds."""
-
-    parts: Mapping[str, int]
-    total: int
-
-
-def plan(this: Setup) -> Plan:
-    """Count what the run will hold on its device, from shapes alone; refuse what does not fit."""
+def memory_parts(this: Setup) -> dict[str, int]:
+    """Bytes of what the run holds on its device, for all seeds, from shapes alone."""
     loop, seeds = this.loop, this.config.seeds
     carry = jax.eval_shape(loop.init, jnp.int32(0))
     policy = jax.eval_shape(loop.algorithm.policy, carry.learner)
-    rollout = jax.eval_shape(
-        lambda p, a: collect(loop.env, loop.algorithm, p, a, loop.length, greedy=False)[1],
-        policy,
-        carry.actors,
+    _, rollout = jax.eval_shape(
+        lambda p, a: collect(loop.env, loop.algorithm, p, a, loop.length, greedy=False), policy, carry.actors
     )
-    parts = {
-        "learner": seeds * device.bytes_of((carry.learner, carry.best)),
-        "environments": seeds * device.bytes_of(carry.actors),
-        "rollout": seeds * device.bytes_of(rollout),
-    }
-    # While learning, a rollout is held three times: as collected, as chunks, and as activations.
-    total = parts["learner"] * 2 + parts["environments"] * 2 + parts["rollout"] * 3
+    held = {"learner": (carry.learner, carry.best), "environments": carry.actors, "rollout": rollout}
+    return {name: seeds * device.bytes_of(tree) for name, tree in held.items()}
+
+
+def require_memory(this: Setup, needed: int) -> None:
+    """Refuse what does not fit on the device, and say what might."""
     free = device.free_bytes()
-    if free is not None and total > free:
-        largest = max(parts, key=lambda part: parts[part])
+    if free is not None and needed > free:
         raise PhalanxError(
-            f"this run needs about {megabytes(total)} of memory, most of it {largest}, and "
-            f"{megabytes(free)} are free: {_smaller(this.config, free / total)}"
+            f"this run needs {megabytes(needed)} of memory and {megabytes(free)} are free: "
+            f"{_smaller(this.config, free / needed)}"
         )
-    return Plan(parts, total)
 
 
 def _smaller(run: RunConfig, share: float) -> str:
@@ -107,7 +94,7 @@ def _smaller(run: RunConfig, share: float) -> str:
     return f"try a batch {math.ceil(1 / share)} times smaller, or fewer environments"
 
 
-def statement(this: Setup, planned: Plan) -> list[str]:
+def statement(this: Setup) -> list[str]:
     """What will run, before it runs."""
     run, spec, algorithm = this.config, this.env.spec, this.algorithm
     kinds = ", ".join(f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types))
@@ -116,14 +103,12 @@ def statement(this: Setup, planned: Plan) -> list[str]:
     steps = this.total_updates * algorithm.steps_per_update
     updates = f"{this.total_updates:,} updates of {algorithm.steps_per_update:,}"
     seeds = f"seed {run.seed}" if run.seeds == 1 else f"seeds {run.seed} to {this.seeds[-1]} together"
-    parts = ", ".join(f"{name} {megabytes(size)}" for name, size in planned.parts.items())
     return table(
         [
             ("what", f"{run.algorithm} on {run.env}: {spec.n_agents} agents ({kinds}){preset}"),
             ("how long", f"{steps:,} env steps a seed ({updates}), {seeds}"),
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
             *(_network_row(network) for network in algorithm.networks()),
-            ("memory", f"about {megabytes(planned.total)} ({parts})"),
         ]
     )
 
