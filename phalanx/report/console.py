@@ -61,11 +61,10 @@ class Console:
 
         self._bar = Progress(
             TextColumn("{task.fields[steps]}"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=24),
             TaskProgressColumn(),
             TextColumn("{task.fields[pace]}"),
             TextColumn("{task.fields[metrics]}"),
-            expand=True,
         )
         self._bar.start()
         self._task = self._bar.add_task("", total=total, completed=done, steps="", pace="", metrics="")
