@@ -78,7 +78,7 @@ def test_config_toml_holds_the_merged_values_with_their_origins(small_run):
     assert values["env"]["time_limit"] == 50
     assert "hidden = 8  # argument" in text
     assert "lr = 0.001  # preset mappo/switch" in text
-    assert "gamma = 0.99  # default" in text
+    assert "gae_lambda = 0.95  # default" in text
 
 
 def test_metrics_have_a_row_a_seed_and_evaluation(small_run):

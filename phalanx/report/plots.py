@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.errors import PhalanxError
+from phalanx.registry import read_toml
 from phalanx.report import metrics
 
 # Okabe and Ito's colours, which most colour-blind people can tell apart.
@@ -32,16 +33,16 @@ def curve(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray
     return np.array(steps), np.array([[points[step] for step in steps] for points in by_seed.values()])
 
 
-def label(folder: Path, among: list[Path]) -> str:
-    """How a run is called in a legend: the part of its path that tells it from the others."""
-    parts = folder.resolve().parts[-4:]
-    others = [each.resolve().parts[-4:] for each in among]
-    same = [
-        i
-        for i in range(len(parts))
-        if len(parts) == 4 and all(len(o) == 4 and o[i] == parts[i] for o in others)
+def labels(folders: list[Path]) -> list[str]:
+    """How a legend calls runs: algorithm and environment, and the folder where these are not enough."""
+    named = []
+    for folder in folders:
+        run = read_toml(folder / "config.toml").get("run", {})
+        named.append(f"{run.get('algorithm', '?')} {run.get('env', '?')}")
+    return [
+        name if named.count(name) == 1 else f"{name} {folder.name}"
+        for name, folder in zip(named, folders, strict=True)
     ]
-    return "/".join(part for i, part in enumerate(parts) if i not in same) or folder.name
 
 
 def plot(folders: list[Path], out: Path) -> list[Path]:
@@ -51,8 +52,8 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = {folder: metrics.read(folder) for folder in folders}
-    panels = [name for name in PANELS if any(curve(rows, name) is not None for rows in found.values())]
+    found = list(zip(labels(folders), map(metrics.read, folders), strict=True))
+    panels = [name for name in PANELS if any(curve(rows, name) is not None for _, rows in found)]
     if not panels:
         raise PhalanxError(f"nothing to plot yet in {', '.join(str(folder) for folder in folders)}")
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
@@ -60,14 +61,14 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
             1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained"
         )
         for axis, name in zip(axes[0], panels, strict=True):
-            for i, (folder, rows) in enumerate(found.items()):
+            for i, (name_of_run, rows) in enumerate(found):
                 points = curve(rows, name)
                 if points is None:
                     continue
                 steps, values = points
                 colour = COLOURS[i % len(COLOURS)]
                 seeds = f" ({len(values)} seeds)" if len(values) > 1 else ""
-                axis.plot(steps, values.mean(0), color=colour, label=label(folder, folders) + seeds)
+                axis.plot(steps, values.mean(0), color=colour, label=name_of_run + seeds)
                 if len(values) > 1:
                     axis.fill_between(
                         steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0
