@@ -124,11 +124,16 @@ def test_scripted_players_earn_what_they_must():
     total, now = play(phalanx.make_env("debug/roles"), lambda s, t: np.asarray(s.obs[:, :4]).argmax(1))
     assert total.tolist() == [8, 8]
     assert now.info["won"]
-    total, now = play(Death(), lambda s, t: [1, int(np.asarray(s.obs[1, :3]).argmax())])
+
+    def hit(seen, t, miss=0):
+        target = int(np.asarray(seen.obs[1, :3]).argmax())
+        return [(target + miss) % 3, target]
+
+    total, now = play(Death(), hit)
     assert total.tolist() == [7, 7]
     assert now.info["won"]
     assert now.observation.alive.tolist() == [False, True]
-    assert play(Death(), lambda s, t: [0, int(np.asarray(s.obs[1, :3]).argmax())])[0].tolist() == [0, 0]
+    assert play(Death(), lambda seen, t: hit(seen, t, miss=1))[0].tolist() == [0, 0]
     memory = phalanx.make_env("debug/memory", delay=3)
     shown = []
 

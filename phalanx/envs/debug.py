@@ -239,9 +239,9 @@ class Gate(NamedTuple):
 class Death(Env):
     """One agent can open a gate at the first step and dies of it; only then is its mate's work paid.
 
-    Action 1 of the opener's first step opens. From then on the mate is paid 1 (both get it) for
-    each target it hits. The row of the dead is filled with large garbage, and it has no action: a
-    learner that ends a return at the agent's death, or that looks at the dead, fails.
+    The opener opens by hitting the first target. From then on the mate is paid 1 (both get it) for
+    each target it hits. A learner that ends an agent's return at its death sees nothing in opening.
+    The row of the dead is filled with large garbage, and it has no action.
     """
 
     time_limit: int = option(8, "steps after which an episode is cut", at_least=2)
@@ -268,7 +268,7 @@ class Death(Env):
 
     def step(self, key: Array, state: Gate, actions: Array) -> tuple[Gate, TimeStep]:
         right = actions[1] == state.target
-        opened = state.opened | ((state.steps == 0) & (actions[0] == 1))
+        opened = state.opened | ((state.steps == 0) & (actions[0] == state.target))
         flawless = state.flawless & opened & (right | (state.steps == 0))
         paid = state.opened & right
         return self._show(key, Gate(state.target, opened, flawless, state.steps + 1), reward=paid)
