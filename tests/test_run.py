@@ -194,18 +194,20 @@ def straight(tmp_path_factory):
     return out
 
 
-def wait_for_checkpoint(process, out, count=1):
-    while len(list((out / "checkpoints").glob("[0-9]*"))) < count:
+def wait_for_evaluations(process, out, count):
+    """Until that many of the eleven evaluations are written, and the checkpoint of at least the first."""
+    metrics = out / "metrics.jsonl"
+    while not any(out.glob("checkpoints/0*")) or metrics.read_text().count("\n") < 2 * count:
         assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("attempt", range(KILLS))
 def test_killed_and_resumed_equals_never_stopped_to_the_bit(straight, tmp_path, attempt):
     out = tmp_path / "run"
     process = start_process(out)
-    wait_for_checkpoint(process, out)
-    time.sleep(random.random() * 2.5)
+    wait_for_evaluations(process, out, count=random.randint(1, 8))
+    time.sleep(random.random() * 0.1)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert Run(out).facts["status"] == "running", "it finished before it was killed"
@@ -217,7 +219,7 @@ def test_killed_and_resumed_equals_never_stopped_to_the_bit(straight, tmp_path, 
 def test_interrupted_between_evaluations_it_saves_and_resumes_to_the_bit(straight, tmp_path):
     out = tmp_path / "run"
     process = start_process(out)
-    wait_for_checkpoint(process, out)
+    wait_for_evaluations(process, out, count=2)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130
