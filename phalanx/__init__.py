@@ -3,11 +3,23 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from phalanx.api import Policy, check_env, evaluate, load, make_env, resume, train
+    from phalanx.api import Policy, Run, check_env, evaluate, load, make_env, resume, train
     from phalanx.envs.base import Env
+    from phalanx.errors import PhalanxError
 
 __version__ = "0.1.0"
-__all__ = ["Env", "Policy", "check_env", "evaluate", "load", "make_env", "resume", "train"]
+__all__ = [
+    "Env",
+    "PhalanxError",
+    "Policy",
+    "Run",
+    "check_env",
+    "evaluate",
+    "load",
+    "make_env",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str):
@@ -16,6 +28,10 @@ def __getattr__(name: str):
         from phalanx.envs.base import Env
 
         return Env
+    if name == "PhalanxError":
+        from phalanx.errors import PhalanxError
+
+        return PhalanxError
     if name in __all__:
         from phalanx import api
 

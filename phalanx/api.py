@@ -1,6 +1,7 @@
 """The Python front door: `train`, `resume`, `evaluate`, `load`, `make_env`, `check_env`."""
 
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -112,7 +113,10 @@ def train_from_layer(
     """What the command line and `train` share: merge the configuration, build, train."""
     device.configure()
     given = None
-    if isinstance(env, Env):
+    if not isinstance(env, str):
+        _require_sound(env, type(env).__name__)
+        if layer.values["env"]:
+            raise PhalanxError("env_options are for an environment given by name: build the object with them")
         given, (env, own_options) = env, _name_of(env)
         layer = layer._replace(values={**layer.values, "env": own_options})
     layers = [registry.preset(algorithm, env, preset)]
@@ -124,13 +128,18 @@ def train_from_layer(
         (algorithm, env), registry.algorithm(algorithm).Config, known, [each for each in layers if each]
     )
     built = given or registry.make_env(env, resolved.env)
-    if given is not None or ":" in env:
-        breaches = check(built)
-        if breaches:
-            more = f" ({len(breaches) - 1} more: phalanx.check_env lists them)" if len(breaches) > 1 else ""
-            raise PhalanxError(f"{env} breaks the contract: {breaches[0]}{more}")
+    if given is None and ":" in env:
+        _require_sound(built, env)
     folder = Path(out) if out else _new_folder(algorithm, env)
     return Run(runs.train(setup(resolved, built), folder, console, command, started).folder)
+
+
+def _require_sound(env: Any, name: str) -> None:
+    """Refuse an environment of the user's own that breaks the contract."""
+    breaches = check(env)
+    if breaches:
+        more = f" ({len(breaches) - 1} more: phalanx.check_env lists them)" if len(breaches) > 1 else ""
+        raise PhalanxError(f"{name} breaks the contract: {breaches[0]}{more}")
 
 
 def _only_an_object(env: str) -> bool:
@@ -148,10 +157,12 @@ def _name_of(env: Env) -> tuple[str, dict[str, Any]]:
         else {}
     )
     for name in (env.spec.name, f"{type(env).__module__}:{type(env).__qualname__}"):
+        if name.startswith("__main__:"):
+            continue  # another process has another main module
         try:
             options = {key: value for key, value in values.items() if key in registry.env_options(name)}
             again = registry.make_env(name, options)
-            if type(again) is type(env) and (again == env or not vars(env)):
+            if type(again) is type(env) and (again == env or not vars(env).keys() - {"spec"}):
                 return name, options
         except PhalanxError:
             pass
@@ -183,11 +194,15 @@ def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[Setup, R
             f"the environment of {run} was passed as a Python object: pass it again, as in "
             f"phalanx.resume(run, env=...) or phalanx.load(run, env=...)"
         )
-    known = {} if _only_an_object(name) else registry.env_options(name)
+    known = registry.env_options(name) if env is None else {}
+    recorded = values.pop("env", {}) if env is not None else {}
     layers = [Layer(str(record.folder / "config.toml"), values)]
     if steps is not None:
         layers.append(Layer("resume", {"run": {"steps": steps}}))
     resolved = merge((algorithm, name), registry.algorithm(algorithm).Config, known, layers)
+    if env is not None:
+        _require_sound(env, type(env).__name__)
+        resolved = resolved._replace(env=recorded)
     built = env or registry.make_env(name, resolved.env)
     if built.spec.version != facts.get("env_version", built.spec.version):
         raise PhalanxError(
@@ -212,11 +227,13 @@ def resume(
     started = time.monotonic()
     this, record = _open(run, env, steps)
     saved = checkpoints.choose(record.checkpoints, checkpoint)
+    done = saved.updates * this.algorithm.steps_per_update
     if saved.updates >= this.total_updates and record.read().get("status") == "finished":
-        done = saved.updates * this.algorithm.steps_per_update
         raise PhalanxError(
             f"{run} is finished at {done:,} env steps: give a larger budget, as in --steps {2 * done}"
         )
+    if steps is not None and saved.updates >= this.total_updates:
+        raise PhalanxError(f"{run} already has {done:,} env steps: give a larger budget than that")
     if steps is not None:
         _write_steps(record, this.config.steps)
     runs.resume(this, record, saved, Console(quiet), started)
@@ -224,9 +241,14 @@ def resume(
 
 
 def _write_steps(record: Record, steps: int) -> None:
+    """Change the budget in config.toml; [run] is its first table."""
     path = record.folder / "config.toml"
-    text = re.sub(r"(?m)^steps = .*$", f"steps = {steps}  # resume", path.read_text(encoding="utf-8"))
-    path.write_text(text, encoding="utf-8")
+    text = re.sub(
+        r"(?m)^steps = .*$", f"steps = {steps}  # resume", path.read_text(encoding="utf-8"), count=1
+    )
+    unfinished = path.with_name(".config.toml")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
 
 
 def _policies(run: str | Path, env: Env | None, which: Which, checkpoint: str | None) -> tuple[Setup, PyTree]:
@@ -255,15 +277,15 @@ def evaluate(
     `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
     in the environment `env`. `seed` picks the episodes.
     """
-    if episodes < 1:
-        raise PhalanxError(f"episodes must be at least 1, not {episodes}")
+    if episodes < 1 or episodes != int(episodes):
+        raise PhalanxError(f"episodes must be a whole number of at least 1, not {episodes}")
     device.configure()
     if isinstance(env, str):
         this, policy = _untrained(str(run), env)
     else:
         this, policy = _policies(run, env, which, checkpoint)
     program = runs.jit_play(this.loop, this.config.seeds)
-    return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, episodes), this)
+    return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, int(episodes)), this)
 
 
 def _untrained(algorithm: str, env: str) -> tuple[Setup, PyTree]:
@@ -335,10 +357,16 @@ class Policy:
         single = obs.ndim == 2
         obs = obs.reshape(-1, n, width)
         batch = obs.shape[0]
-        avail = np.broadcast_to(
-            own_actions(self.spec) if avail is None else np.asarray(avail, bool), (batch, n, actions)
-        )
-        alive = np.broadcast_to(True if alive is None else np.asarray(alive, bool), (batch, n))
+        try:
+            avail = np.broadcast_to(own_actions(self.spec) if avail is None else avail, (batch, n, actions))
+            alive = np.broadcast_to(True if alive is None else alive, (batch, n))
+        except ValueError:
+            raise PhalanxError(
+                f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
+            ) from None
+        if memory is not None and memory.last_action.shape[0] != batch:
+            raise PhalanxError(f"this memory is of {memory.last_action.shape[0]} teams, and obs of {batch}")
+        avail, alive = avail.astype(bool), alive.astype(bool)
         first = np.full(batch, memory is None)
         if memory is None:
             memory = PolicyMemory(self._algorithm.memory(batch), jnp.full((batch, n), -1, jnp.int32))

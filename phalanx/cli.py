@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import time
@@ -29,6 +30,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **kwargs: Any):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        # argparse does not know that -1e-3 is a number, and takes it for an option.
+        self._negative_number_matcher = re.compile(r"^-\d*\.?\d+([eE][+-]?\d+)?$")
 
     def error(self, message: str) -> NoReturn:
         raise PhalanxError(message)
@@ -45,19 +48,28 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
+def _shown_default(opt: Option, preset: Mapping[str, Any]) -> str:
+    """What a help text says that an option is, if nothing is said about it."""
+    origin, value = ("preset", preset[opt.name]) if opt.name in preset else ("default", opt.default)
+    if value is None:
+        return ""
+    return f" ({origin}: {str(value).lower() if opt.kind is bool else value})"
+
+
 def _add_options(
-    parser: Parser, title: str, options: Mapping[str, Option], table: str, prefix: str = ""
+    parser: Parser,
+    title: str,
+    options: Mapping[str, Option],
+    table: str,
+    prefix: str = "",
+    preset: Mapping[str, Any] | None = None,
 ) -> None:
     """Turn config fields into flags. Their values stay text: `config.convert` checks them all."""
     group = parser.add_argument_group(title)
     for opt in options.values():
         name = prefix + opt.name
         flags = list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
-        default = (
-            ""
-            if opt.default is None
-            else f" (default: {str(opt.default).lower() if opt.kind is bool else opt.default})"
-        )
+        default = _shown_default(opt, preset or {})
         more: dict[str, Any] = {"metavar": opt.shape}
         if opt.kind is bool:
             more = {"action": argparse.BooleanOptionalAction}
@@ -92,21 +104,24 @@ def _train(words: list[str]) -> int:
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
     parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
-    _add_options(parser, "the run", options_of(RunConfig), "run")
     named = [word for word in words[:2] if not word.startswith("-")]
+    if len(named) < 2 and not {"-h", "--help"} & set(words):
+        raise PhalanxError(
+            "say first what to train and where: phalanx train ALGORITHM ENV, such as mappo switch/2"
+        )
+    layer = registry.preset(named[0], named[1], "auto") if len(named) == 2 else None
+    preset = layer.values if layer else {}
+    _add_options(parser, "the run", options_of(RunConfig), "run", preset=preset.get("run"))
     if named:
         config = registry.algorithm(named[0]).Config
-        _add_options(parser, f"{named[0]}", options_of(config), "algorithm")
+        _add_options(parser, named[0], options_of(config), "algorithm", preset=preset.get("algorithm"))
     if len(named) == 2:
-        _add_options(parser, f"{named[1]}", registry.env_options(named[1]), "env", prefix="env.")
+        options = registry.env_options(named[1])
+        _add_options(parser, named[1], options, "env", prefix="env.", preset=preset.get("env"))
     args = parser.parse(words)
     if args.help:
         parser.print_help()
         return 0
-    if len(named) < 2:
-        raise PhalanxError(
-            "say what to train, and where, first: phalanx train ALGORITHM ENV, such as mappo switch/2"
-        )
     tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
     for key, value in vars(args).items():
         table, _, name = key.partition(":")
@@ -120,7 +135,8 @@ def _train(words: list[str]) -> int:
     run = api.train_from_layer(
         args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
     )
-    print(f"see it:   phalanx plot {run.folder}\nuse it:   phalanx eval {run.folder}")
+    folder = shlex.quote(str(run.folder))
+    print(f"see it:   phalanx plot {folder}\nuse it:   phalanx eval {folder}")
     return 0
 
 
@@ -180,6 +196,10 @@ def _eval(words: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse(words)
     episodes, seed = _number("--episodes", args.episodes), _number("--seed", args.seed, at_least=0)
+    if args.env is not None and (Path(args.what) / "run.json").is_file():
+        raise PhalanxError(
+            f"{args.what} is a run folder, which has its environment: phalanx eval {args.what}"
+        )
     if args.env is None:
         if args.what in registry.algorithms():
             raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
@@ -293,17 +313,13 @@ def main() -> None:
     except PhalanxError as error:
         print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        # A run that was asked to stop is saved, and says where; anything else has nothing to save.
+        if stopped.args:
+            print(f"stopped and saved; go on with:  phalanx resume {shlex.quote(str(stopped))}")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
-    except Exception as error:
-        # `Interrupted` lives with the run folder; importing it here would import JAX for `phalanx list`.
-        interrupted = getattr(sys.modules.get("phalanx.training.record"), "Interrupted", ())
-        if not isinstance(error, interrupted):
-            raise
-        print(f"stopped and saved; go on with:  phalanx resume {error}")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ preset, the user's file, command line. Code never writes into a config.
 """
 
 import dataclasses
+import json
 import math
+import numbers
 import types
 import typing
 from collections.abc import Mapping
@@ -43,9 +45,11 @@ class RunConfig:
     algorithm: str
     env: str
     steps: int = option(1_000_000, "budget in env steps, for each seed", at_least=1)
-    seeds: int = option(1, "how many seeds to train in one compiled program", at_least=1)
+    seeds: int = option(1, "how many seeds to train in one compiled program", at_least=1, at_most=100_000)
     seed: int = option(0, "the first seed; the others follow it", at_least=0, at_most=2**31 - 1)
-    envs: int = option(64, "parallel environments, for each seed (changes speed only)", at_least=1)
+    envs: int = option(
+        64, "parallel environments, for each seed (changes speed only)", at_least=1, at_most=2**24
+    )
     eval_every: int | None = option(
         None, "env steps between evaluations (default: a twentieth of the budget)", at_least=1
     )
@@ -87,11 +91,17 @@ def options_of(cls: type) -> dict[str, Option]:
         if "help" not in each.metadata:
             continue
         kind, choices, optional = hints[each.name], (), False
-        if isinstance(kind, types.UnionType):
-            (kind,) = (arg for arg in typing.get_args(kind) if arg is not type(None))
-            optional = True
+        parts = [arg for arg in typing.get_args(kind) if arg is not type(None)]
+        if typing.get_origin(kind) in (types.UnionType, typing.Union) and len(parts) == 1:
+            kind, optional = parts[0], True
         if typing.get_origin(kind) is typing.Literal:
-            kind, choices = str, typing.get_args(kind)
+            choices = typing.get_args(kind)
+            kind = str if all(isinstance(choice, str) for choice in choices) else kind
+        if kind not in (bool, int, float, str):
+            raise PhalanxError(
+                f"{cls.__name__}.{each.name} cannot be an option: make it a bool, int, float, str or a "
+                f"Literal of texts, one of them or None"
+            )
         bounds = {k: each.metadata[k] for k in ("at_least", "at_most", "above")}
         found[each.name] = Option(
             each.name, kind, choices, optional, each.default, each.metadata["help"], bounds
@@ -107,7 +117,9 @@ def _number(raw: Any) -> int | float | None:
                 return read(raw)
             except ValueError:
                 pass
-    return raw if isinstance(raw, (int, float)) and not isinstance(raw, bool) else None
+    if isinstance(raw, numbers.Real) and not isinstance(raw, bool):
+        return int(raw) if isinstance(raw, numbers.Integral) else float(raw)
+    return None
 
 
 def convert(opt: Option, raw: Any, origin: str) -> Any:
@@ -134,8 +146,10 @@ def _number_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
     number = _number(raw)
     if number is None:
         return raw, "must be a whole number" if opt.kind is int else "must be a number"
-    if not math.isfinite(number):
+    if isinstance(number, float) and not math.isfinite(number):
         return raw, "must be a finite number"
+    if opt.kind is int and abs(number) > HUGE:
+        return raw, f"must be at most {HUGE:g}"
     if opt.kind is int and number != int(number):
         return raw, "must be a whole number"
     return opt.kind(number), _beyond(opt, number)
@@ -151,6 +165,9 @@ def _beyond(opt: Option, number: float) -> str | None:
     if high is not None and number > high:
         return f"must be at most {high:g}"
     return None
+
+
+HUGE = 1e18
 
 
 class Layer(NamedTuple):
@@ -207,7 +224,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 

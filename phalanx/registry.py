@@ -92,15 +92,14 @@ def _import_class(name: str, base: type, what: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise PhalanxError(f"cannot import {what} {name!r}: {error}") from None
-    except (
-        Exception
-    ) as error:  # a user's module may raise anything; say which and where, not how we got there
+    except Exception as error:  # a user's module may raise anything: say what, not how we got there
         raise PhalanxError(f"cannot import {what} {name!r}: {type(error).__name__}: {error}") from None
     found = getattr(module, class_name, None)
     if found is None:
-        raise PhalanxError(
-            f"module {module_name!r} has no {class_name!r}.{suggest(class_name, vars(module))}"
-        )
+        fitting = [
+            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
+        ]
+        raise PhalanxError(f"module {module_name!r} has no {class_name!r}.{suggest(class_name, fitting)}")
     if not (isinstance(found, type) and issubclass(found, base)):
         raise PhalanxError(f"{name!r} is not a subclass of {base.__module__}.{base.__name__}")
     return found
@@ -138,14 +137,12 @@ def env_options(name: str) -> dict[str, Option]:
 def make_env(name: str, options: Mapping[str, Any]) -> Env:
     """Build an environment from its name and checked options."""
     cls, fixed = _env_entry(name)
-    try:
+    if ":" not in name:
         return cls(**fixed, **options)
-    except TypeError as error:
-        if ":" not in name:
-            raise
-        raise PhalanxError(
-            f"cannot build {name!r}: {error}; give its fields defaults, or pass an object in Python"
-        ) from None
+    try:
+        return cls(**options)
+    except Exception as error:  # a user's constructor may raise anything
+        raise PhalanxError(f"cannot build {name!r}: {type(error).__name__}: {error}") from None
 
 
 def preset(algorithm: str, env: str, wanted: str) -> Layer | None:

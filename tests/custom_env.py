@@ -60,3 +60,17 @@ class NeedsArguments(Agree):
     def __init__(self, size):
         super().__init__()
         self.size = jax.random.key(size)
+
+
+class Raises(Agree):
+    """Its constructor has a complaint of its own."""
+
+    def __init__(self, **options):
+        raise RuntimeError("no licence")
+
+
+@dataclass(frozen=True)
+class OddOption(Agree):
+    """An option of a type that no command line can give."""
+
+    sizes: tuple[int, ...] = option((1, 2), "sizes")

@@ -26,6 +26,14 @@ WRONG = {
     "train mappo switch/2 --step 100": "unknown option --step of `phalanx train`. Did you mean --steps",
     "train mappo switch/2 --learning-rate 1": "unknown option --learning-rate",
     "train mappo switch/2 --steps many": "steps must be a whole number, not 'many'",
+    "train mappo switch/2 --steps 1e14": "is more than 2,147,483,647 updates",
+    f"train mappo switch/2 --steps {'9' * 400}": "steps must be at most 1e+18",
+    "train mappo switch/2 --seed 2147483647 --seeds 2": "the last of 2 seeds from 2147483647",
+    "train random switch/2 --envs 100": "cannot be cut into 100 environments",
+    "train mappo switch/2 --entropy -1e-3": "entropy must be at least 0",
+    "train mappo switch/2 --layers 1e6": "layers must be at most 64",
+    "train mappo switch/2 --out taken/file/run": "is not a folder one can write to",
+    f"train mappo switch/2 --out {'x' * 300}": "cannot write",
     "train mappo switch/2 --steps 0": "steps must be at least 1",
     "train mappo switch/2 --steps 1.5": "steps must be a whole number",
     "train mappo switch/2 --seeds -1": "seeds must be at least 1",
@@ -34,9 +42,12 @@ WRONG = {
     "train mappo switch/2 --lr nan": "lr must be a finite number",
     "train mappo switch/2 --network cnn": "network must be one of mlp, gru",
     "train mappo switch/2 --share unit": "share must be all, type, agent",
-    "train mappo switch/2 --critic-share 0;0": "share must be all, type, agent",
+    "train --seeds 2 mappo switch/2": "say first what to train and where",
+    "train mappo switch/2 --critic-share 0;0": "critic_share must be all, type, agent",
     "train mappo switch/2 --reward own": "choose reward=mean",
     "train mappo switch/2 --envs 100": "cannot be cut into 100 environments",
+    "train mappo custom_env:Raises": "cannot build 'custom_env:Raises': RuntimeError: no licence",
+    "train mappo custom_env:OddOption": "OddOption.sizes cannot be an option",
     "train mappo switch/2 --envs 1e6": "is more than the 2048 env steps of an update",
     "train mappo switch/2 --env.clok": "unknown option --env.clok",
     "train mappo switch/2 --env.time-limit 0": "time_limit must be at least 1",
@@ -55,6 +66,9 @@ WRONG = {
     "train mappo no_such_module:Env": "No module named",
     "resume nowhere": "there is no run folder nowhere",
     "resume taken": "is not a run folder: it has no run.json",
+    "resume damaged": "run.json is not readable",
+    "eval damaged": "run.json is not readable",
+    "eval damaged switch/2": "is a run folder, which has its environment",
     "eval mappo": "say where mappo should play",
     "eval nowhere": "there is no run folder",
     "eval random switch/2 --episodes none": "--episodes must be a whole number",
@@ -74,6 +88,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "table.toml").write_text("[algoritm]\nlr = 1\n")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("[1]")
     return tmp_path
 
 
@@ -177,6 +193,7 @@ def test_help_is_made_from_the_configs(capsys):
         assert f"--{option.name.replace('_', '-')}" in text
         assert " ".join(option.help.split()) in text
     assert "--env.time-limit" in text
+    assert "(preset: gru)" in text  # what the run would have, not only what the class has
     assert cli.run([]) == 0
     assert "check-env" in capsys.readouterr().out
 

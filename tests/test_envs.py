@@ -268,6 +268,9 @@ BREACHES = {
     "agents got different rewards": {"spec": {"common_reward": True}},
     "already over": {"reset": lambda s, n: (s, n._replace(terminated=jnp.bool_(True)))},
     "step cannot be compiled": {"step": lambda s, n: (s, n) if n.reward[0] > 0 else None},
+    "spec.action_counts must be of type tuple": {"spec": {"action_counts": 2}},
+    "spec.time_limit must be of type int": {"spec": {"time_limit": 4.0}},
+    "gives an observation that is no Observation": {"reset": lambda s, n: (s, n._replace(observation=None))},
     "the dead must not act": {"step": lambda s, n: (s, observation(n, alive=jnp.array([False, True])))},
 }
 
@@ -277,6 +280,24 @@ def test_each_breach_is_explained_in_one_sentence(sentence):
     breaches = phalanx.check_env(Broken(**BREACHES[sentence]))
     assert any(sentence in breach for breach in breaches), breaches
     assert all("\n" not in breach and breach.endswith(".") for breach in breaches)
+
+
+class Late(Trap):
+    """Sound up to its last step, or cut by itself before what is wrong."""
+
+    def __init__(self, bad_step, cut_step=99):
+        object.__setattr__(self, "steps", (bad_step, cut_step))
+
+    def step(self, key, state, actions):
+        state, now = super().step(key, state, actions)
+        bad, cut = self.steps
+        reward = jnp.where(state == bad, jnp.nan, now.reward)
+        return state, now._replace(reward=reward, truncated=state == cut)
+
+
+def test_the_last_step_is_looked_at_and_nothing_behind_an_end():
+    assert phalanx.check_env(Late(bad_step=3)) == ["reward is not finite at step 3."]
+    assert phalanx.check_env(Late(bad_step=3, cut_step=2)) == []
 
 
 def test_what_is_no_environment_is_said_so():

@@ -21,7 +21,7 @@ FAST = {
     "critic_lr": 2e-3,
     "chunk": 8,
 }
-# (toy, best return, win rate or None, updates, options by algorithm)
+# toy: (best return, updates, options by algorithm)
 TOYS = {
     "identity": (8.0, 30, {"ippo": {"share": "all"}, "mappo": {"share": "agent"}}),
     "memory": (

@@ -158,6 +158,11 @@ def test_running_norm_follows_its_groups_and_inverts():
         norm = norm.update(jnp.asarray(data.mean(0)), jnp.asarray(data.var(0)), 0.98)
     np.testing.assert_allclose(norm.mean, [100, -7], atol=1.5)
     np.testing.assert_allclose(norm.std, [2, 30], rtol=0.1)
+    # A mean that is large beside the deviation must not swallow it.
+    steady = RunningNorm.start(1)
+    for mean in (9_999.5, 10_000.5) * 20:
+        steady = steady.update(jnp.array([mean]), jnp.array([4.0]), 0.9)
+    np.testing.assert_allclose(steady.std, [2.06], rtol=0.02)
     x = jnp.asarray(rng.normal(size=(4, 3)))
     groups = (1, 0, 1)
     np.testing.assert_allclose(norm.denormalise(norm.normalise(x, groups), groups), x, atol=1e-4)

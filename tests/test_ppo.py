@@ -56,8 +56,7 @@ class Case(NamedTuple):
     values: Array
     next_values: Array
     next_values_without_memory: Array
-    raw_old_value: Array
-    raw_value: Array
+    chunk_values: Array
     grads: PyTree
     after: PPOLearner
     metrics: PyTree
@@ -79,7 +78,6 @@ def case(request):
         values, memories = algorithm.values(critic, rollout.observation, learner.critic_memory, rollout.first)
         alone, _ = algorithm.values(critic, rollout.next_observation, learner.critic_memory, rollout.first)
         in_chunks, _ = algorithm.values(critic, seen, starts.critic, batch.first)
-        groups = algorithm.critic_groups.of_agent
         after, metrics = algorithm.update(learner, rollout, jax.random.key(3), CLOCK)
         return dict(
             batch=batch,
@@ -87,8 +85,7 @@ def case(request):
             values=values,
             next_values=algorithm.next_values(critic, rollout.next_observation, memories),
             next_values_without_memory=alone,
-            raw_old_value=moved.value_norm.denormalise(batch.old_value, groups),
-            raw_value=learner.value_norm.denormalise(in_chunks, groups),
+            chunk_values=in_chunks,
             grads=(
                 jax.grad(lambda p: algorithm.actor_loss(p, batch, starts.actor)[0])(learner.actor.params),
                 jax.grad(lambda p: algorithm.critic_loss(p, batch, starts.critic)[0])(moved.critic.params),
@@ -109,7 +106,7 @@ def test_the_ratio_is_1_before_the_first_update(case):
 
 def test_values_computed_in_chunks_are_those_of_the_whole_rollout(case):
     """C18, C19: the critic too begins each chunk with the memory it had."""
-    np.testing.assert_allclose(case.raw_value, case.raw_old_value, atol=1e-4)
+    np.testing.assert_allclose(case.chunk_values, case.batch.old_value, atol=1e-5)
 
 
 def test_next_values_are_the_values_of_what_is_seen_next(case):
@@ -247,6 +244,21 @@ def test_the_scale_of_rewards_does_not_move_the_policy(value_norm):
         actors.append(carry.learner.actor.params)
     for one, thousand in zip(*map(jax.tree.leaves, actors), strict=True):
         np.testing.assert_allclose(one, thousand, atol=2e-4)
+
+
+@pytest.mark.parametrize("value_norm", ["none", "running", "popart"])
+def test_values_are_clipped_around_what_the_network_says_now(value_norm):
+    """C24: before the first step new and old values are the same, so that no sample loses its gradient."""
+    loop = build("ippo", Scaled(scale=50.0), value_norm=value_norm)
+    learner, rollout = rollout_of(loop)
+
+    @jax.jit
+    def now_and_old(learner):
+        moved, batch, starts, _ = loop.algorithm.digest(learner, rollout)
+        value, _ = loop.algorithm.values(moved.critic.params, batch.observation, starts.critic, batch.first)
+        return value, batch.old_value
+
+    np.testing.assert_allclose(*now_and_old(learner), atol=1e-5)
 
 
 def test_popart_keeps_the_values_where_they_were():

@@ -8,38 +8,33 @@ from phalanx.types import Array
 
 
 class RunningNorm(NamedTuple):
-    """Exponential averages of the first two moments of G groups, each (G,).
+    """Exponentially decaying mean and variance of G groups, each (G,).
 
-    They start at zero with no weight; dividing by the weight gathered so far removes that bias,
-    as Adam does, so that the first batch already counts in full.
+    Batches are merged with their weights, so that the first one counts in full and nothing is lost
+    by subtracting large squares.
     """
 
-    mean_sum: Array
-    square_sum: Array
+    mean: Array
+    var: Array
     weight: Array
 
     @classmethod
     def start(cls, groups: int) -> "RunningNorm":
-        return cls(jnp.zeros(groups), jnp.zeros(groups), jnp.zeros(groups))
+        """Before anything was seen: mean 0 and deviation 1, with no weight."""
+        return cls(jnp.zeros(groups), jnp.ones(groups), jnp.zeros(groups))
 
     def update(self, mean: Array, var: Array, decay: float) -> "RunningNorm":
         """Take in one batch's moments (G,)."""
-        square = var + jnp.square(mean)
-        return RunningNorm(
-            decay * self.mean_sum + (1 - decay) * mean,
-            decay * self.square_sum + (1 - decay) * square,
-            decay * self.weight + (1 - decay),
-        )
-
-    @property
-    def mean(self) -> Array:
-        return self.mean_sum / jnp.maximum(self.weight, 1e-8)
+        old, new = decay * self.weight, 1 - decay
+        weight = jnp.maximum(old + new, 1e-8)
+        merged = (old * self.mean + new * mean) / weight
+        spread = old * (self.var + jnp.square(self.mean - merged)) + new * (var + jnp.square(mean - merged))
+        return RunningNorm(merged, spread / weight, weight)
 
     @property
     def std(self) -> Array:
-        """1 before anything was seen; never so small that dividing by it blows up noise."""
-        var = self.square_sum / jnp.maximum(self.weight, 1e-8) - jnp.square(self.mean)
-        return jnp.where(self.weight > 0, jnp.sqrt(jnp.maximum(var, 1e-4)), 1.0)
+        """Never so small beside the mean that dividing by it blows up rounding errors."""
+        return jnp.maximum(jnp.sqrt(self.var), 1e-4 * jnp.abs(self.mean) + 1e-6)
 
     def normalise(self, x: Array, group_of: tuple[int, ...]) -> Array:
         """x (..., A) on the scale of each agent's group."""

@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.envs.base import Env, own_actions
-from phalanx.types import EnvSpec, TimeStep, is_key
+from phalanx.types import EnvSpec, Observation, TimeStep, is_key
 
 EPISODES, MOST_STEPS = 8, 100
+KINDS = {
+    **dict.fromkeys(("agents", "agent_types", "obs_features", "state_features", "action_counts"), tuple),
+    **{"name": str, "time_limit": int},
+}
 
 
 def check(env: Any) -> list[str]:
@@ -19,7 +23,10 @@ def check(env: Any) -> list[str]:
     Later checks build on earlier ones, so the list ends with the first kind of check that fails.
     """
     for part in (_spec, _shapes, _play):
-        breaches = list(part(env))
+        try:
+            breaches = list(part(env))
+        except Exception as error:  # an author's code may raise anything, at any moment
+            breaches = [f"playing it raises {_first_line(error)}."]
         if breaches:
             return breaches
     return []
@@ -37,6 +44,14 @@ def _spec(env: Any) -> Iterator[str]:
     if not isinstance(spec, EnvSpec):
         yield f"spec is a {type(spec).__name__}, not an EnvSpec."
         return
+    wrong = [name for name, kind in KINDS.items() if not isinstance(getattr(spec, name), kind)]
+    if wrong:
+        yield from (f"spec.{name} must be of type {KINDS[name].__name__}." for name in wrong)
+        return
+    yield from _spec_entries(spec)
+
+
+def _spec_entries(spec: EnvSpec) -> Iterator[str]:
     n = len(spec.agents)
     if n == 0:
         yield "spec.agents is empty: there must be at least one agent."
@@ -96,6 +111,9 @@ def _kind(x: Any) -> str:
 
 def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]:
     n = spec.n_agents
+    if not isinstance(step.observation, Observation):
+        yield f"{where} gives an observation that is no Observation; Env.timestep builds one."
+        return
     wanted = {
         "obs": (step.observation.obs, f"float32[{n}, {spec.obs_size}]"),
         "state": (step.observation.state, f"float32[{spec.state_size}]"),
@@ -118,36 +136,39 @@ def _play(env: Env) -> Iterator[str]:
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
     keys = jax.random.split(jax.random.key(1), EPISODES)
     state, now = reset(keys)
-    if not _equal((state, now), reset(keys)):
+    if not _equal((state, now), reset(keys), np.ones(EPISODES, bool)):
         yield "reset is not a pure function: the same key gave two different starts."
         return
     if np.asarray(now.terminated).any() or np.asarray(now.truncated).any():
         yield "reset begins an episode that is already over."
-    running = np.ones(EPISODES, bool)
+    running = np.ones(EPISODES, bool)  # whose episode is not over before this time step
     rng = np.random.default_rng(0)
-    found: dict[str, None] = {}
-    for t in range(min(spec.time_limit, MOST_STEPS)):
-        found.update(dict.fromkeys(_look(jax.device_get(now), running, spec, t)))
+    for t in range(min(spec.time_limit, MOST_STEPS) + 1):
+        found = list(dict.fromkeys(_look(jax.device_get(now), running, spec, t)))
+        running &= ~np.asarray(now.terminated | now.truncated)
+        if not found and running.any() and t < spec.time_limit:
+            seen = now.observation
+            noise = rng.random(seen.avail.shape)
+            actions = np.where(np.asarray(seen.avail), noise, -1).argmax(-1).astype(np.int32)
+            keys = jax.random.split(jax.random.key(t + 2), EPISODES)
+            after = step(keys, state, jnp.asarray(actions))
+            if not _equal(after, step(keys, state, jnp.asarray(actions)), running):
+                found.append("step is not a pure function: the same key, state and actions gave two results.")
+            dead = ~np.asarray(seen.alive)
+            other = np.where(dead, (actions + 1) % spec.n_actions, actions).astype(np.int32)
+            if dead.any() and not _equal(after, step(keys, state, jnp.asarray(other)), running):
+                found.append(
+                    f"what a dead agent chose at step {t} changed the result: the dead must not act."
+                )
+            state, now = after
+        yield from found
         if found or not running.any():
-            break
-        seen = now.observation
-        noise = rng.random(seen.avail.shape)
-        actions = np.where(np.asarray(seen.avail), noise, -1).argmax(-1).astype(np.int32)
-        keys = jax.random.split(jax.random.key(t + 2), EPISODES)
-        after = step(keys, state, jnp.asarray(actions))
-        if not _equal(after, step(keys, state, jnp.asarray(actions))):
-            found["step is not a pure function: the same key, state and actions gave two results."] = None
-        other = np.where(np.asarray(seen.alive), actions, (actions + 1) % spec.n_actions).astype(np.int32)
-        if (other != actions).any() and not _equal(after, step(keys, state, jnp.asarray(other))):
-            found[f"at step {t} what a dead agent chose changed the result: the dead must not act."] = None
-        running &= ~np.asarray(now.terminated)
-        state, now = after
-    yield from found
+            return
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: Any, b: Any, rows: np.ndarray) -> bool:
     def data(x):
-        return np.asarray(jax.random.key_data(x) if is_key(x) else x)
+        return np.asarray(jax.random.key_data(x) if is_key(x) else x)[rows]
 
     same = jax.tree.map(
         lambda x, y: np.array_equal(data(x), data(y), equal_nan=data(x).dtype.kind == "f"), a, b
@@ -172,5 +193,5 @@ def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator
     for agent, names in enumerate(spec.obs_features):
         if seen.obs[:, agent][alive[:, agent]][:, len(names) :].any():
             yield f"the padded observation entries of {spec.agents[agent]} are not zero at step {t}."
-    if spec.common_reward and (reward != reward[:, :1]).any():
+    if spec.common_reward and np.isfinite(reward).all() and (reward != reward[:, :1]).any():
         yield f"spec.common_reward is set, but agents got different rewards at step {t}."

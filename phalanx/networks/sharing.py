@@ -42,7 +42,7 @@ class Groups:
         return tuple(agent for agent, g in enumerate(self.of_agent) if g == group)
 
 
-def groups(share: str, spec: EnvSpec) -> Groups:
+def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
     """Read `all`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
     if share == "all":
         labels = ["all agents"] * spec.n_agents
@@ -51,15 +51,15 @@ def groups(share: str, spec: EnvSpec) -> Groups:
     elif share == "agent":
         labels = list(spec.agents)
     else:
-        labels = _explicit(share, spec)
+        labels = _explicit(share, spec, option)
     names = tuple(dict.fromkeys(labels))
     return Groups(tuple(names.index(label) for label in labels), names)
 
 
-def _explicit(share: str, spec: EnvSpec) -> list[str]:
+def _explicit(share: str, spec: EnvSpec, option: str) -> list[str]:
     labels = [""] * spec.n_agents
     wrong = PhalanxError(
-        f"share must be all, type, agent, or groups that name each of the agents 0 to {spec.n_agents - 1} "
+        f"{option} must be all, type, agent, or groups that name each of the agents 0 to {spec.n_agents - 1} "
         f"once, such as '0;1' or '0,1;2', not {share!r}"
     )
     try:

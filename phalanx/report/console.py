@@ -57,32 +57,29 @@ class Console:
         """Start the progress bar."""
         if not self._live:
             return
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._bar = Progress(
             TextColumn("{task.fields[steps]}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[pace]}"),
-            TextColumn("{task.fields[metrics]}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:.0f}%  {task.fields[pace]}"),
         )
         self._bar.start()
-        self._task = self._bar.add_task("", total=total, completed=done, steps="", pace="", metrics="")
+        self._task = self._bar.add_task("", total=total, completed=done, steps="", pace="")
 
     def progress(self, done: int, rate: float, left: float) -> None:
         """Move the bar: env steps so far, env steps a second (all seeds), seconds left."""
         if self._bar is not None:
-            pace = f"{number(round(rate))} steps/s, {duration(left)} left"
+            pace = f"{number(round(rate))} steps/s  {duration(left)} left"
             self._bar.update(self._task, completed=done, steps=f"{done:,} env steps", pace=pace)
 
     def evaluation(self, done: int, rate: float, left: float, metrics: Mapping[str, float]) -> None:
-        """Report the means over seeds of one evaluation."""
+        """Report the means over seeds of one evaluation: a line, above the bar if there is one."""
         shown = "  ".join(f"{name} {number(value)}" for name, value in metrics.items())
-        if self._bar is not None:
-            self._bar.update(self._task, metrics=shown)
-        else:
-            pace = f"{round(rate):>9,} steps/s  {duration(left):>7} left" if rate else " " * 31
-            self.say(f"{done:>12,} env steps  {pace}  {shown}")
+        pace = f"{round(rate):>9,} steps/s  {duration(left):>7} left" if rate else " " * 31
+        self.say(
+            f"{done:>12,}  {shown}" if self._bar is not None else f"{done:>12,} env steps  {pace}  {shown}"
+        )
 
     def end(self) -> None:
         """Take the bar away."""

@@ -1,6 +1,7 @@
 """The metrics file: plain lines of JSON, one for each seed and evaluation; TensorBoard beside it."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,13 @@ class MetricsWriter:
     def __init__(self, folder: Path, tensorboard: bool, resume_at: int = 0):
         """With `resume_at`, drop what was written behind that byte: it will be written again."""
         self.path = folder / FILE
-        self.path.touch()
-        with self.path.open("r+b") as file:
-            file.truncate(resume_at)
+        try:
+            self.path.touch()
+            if self.size < resume_at:
+                raise PhalanxError(f"{self.path} is shorter than its checkpoint says: rows of it are missing")
+            os.truncate(self.path, resume_at)
+        except OSError as error:
+            raise PhalanxError(f"cannot write {self.path}: {error.strerror}") from None
         self._events = {} if tensorboard else None
         self._folder = folder / "tb"
 
@@ -71,9 +76,12 @@ def read(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError
+            rows.append(row)
         except ValueError:
             if number == len(lines):
                 continue  # a run killed in the middle of a line; `resume` writes it again
-            raise PhalanxError(f"{path}, line {number} is not JSON") from None
+            raise PhalanxError(f"{path}, line {number} is not a row of metrics") from None
     return rows

@@ -82,7 +82,8 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
             if name.endswith("win_rate"):
                 axis.set_ylim(-0.03, 1.03)
         axes[0][0].legend(frameon=False, fontsize=8)
-        files = [out.with_name(out.name + ending) for ending in (".png", ".svg")]
+        stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
+        files = [stem.parent / f"{stem.name or 'curves'}{ending}" for ending in (".png", ".svg")]
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             for file in files:

@@ -23,16 +23,20 @@ ARRAYS, MANIFEST = "carry.npz", "manifest.json"
 
 
 class Checkpoint(NamedTuple):
-    """What a manifest says."""
+    """A checkpoint on disk and what its manifest says."""
 
     path: Path
     updates: int
-    score: float | None
+    score: float | None = None
     """mean return over the seeds in the evaluation just before; None if there was none"""
-    metrics_bytes: int
+    metrics_bytes: int = 0
     """length of metrics.jsonl when it was written: what is behind it is made again"""
-    seconds: float
+    seconds: float = 0.0
     """how long the run had taken"""
+    sha256: str = ""
+    """checksum of the arrays"""
+    unreadable: str | None = None
+    """what is wrong with the manifest"""
 
 
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def save(
     try:
         unfinished.mkdir(parents=True)
         with (unfinished / ARRAYS).open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
             _flush(file)
         manifest = {
             "updates": updates,
@@ -75,7 +79,7 @@ def save(
             "sha256": _digest(unfinished / ARRAYS),
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
+            json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
             _flush(file)
         shutil.rmtree(target, ignore_errors=True)
         unfinished.rename(target)
@@ -85,6 +89,11 @@ def save(
             f"cannot write checkpoint {target}: {error.strerror}; earlier checkpoints are untouched"
         ) from None
     _prune(folder, keep)
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    """A checksum of the manifest itself: a number changed in it is as bad as one changed in the arrays."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(file: Any) -> None:
@@ -102,43 +111,46 @@ def _prune(folder: Path, keep: int) -> None:
 
 
 def listing(folder: Path) -> list[Checkpoint]:
-    """All checkpoints whose manifest can be read, oldest first."""
-    found = []
-    for path in sorted(folder.glob("[0-9]*")):
-        try:
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            found.append(
-                Checkpoint(
-                    path,
-                    manifest["updates"],
-                    manifest["score"],
-                    manifest["metrics_bytes"],
-                    manifest["seconds"],
-                )
-            )
-        except (OSError, ValueError, KeyError):
-            found.append(Checkpoint(path, int(path.name), None, 0, 0.0))  # `choose` says what is wrong
-    return found
+    """All checkpoints, sound or not, oldest first."""
+    return [_manifest(path) for path in sorted(folder.glob("[0-9]" * 10)) if path.is_dir()]
+
+
+def _manifest(path: Path) -> Checkpoint:
+    updates = int(path.name)
+    if not (path / MANIFEST).is_file():
+        return Checkpoint(path, updates, unreadable=f"{MANIFEST} is missing")
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        if manifest.pop("seal") == _seal(manifest) and manifest["updates"] == updates:
+            return Checkpoint(path, **manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return Checkpoint(path, updates, unreadable=f"{MANIFEST} is not what was written")
 
 
 def fault(checkpoint: Checkpoint) -> str | None:
     """What is wrong with the files of a checkpoint; None if they are what was written."""
-    path = checkpoint.path
-    for name in (MANIFEST, ARRAYS):
-        if not (path / name).is_file():
-            return f"{name} is missing"
-    try:
-        expected = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["sha256"]
-    except (ValueError, KeyError, TypeError):
-        return f"{MANIFEST} is not readable"
-    return None if _digest(path / ARRAYS) == expected else f"{ARRAYS} does not match its checksum"
+    if checkpoint.unreadable:
+        return checkpoint.unreadable
+    if not (checkpoint.path / ARRAYS).is_file():
+        return f"{ARRAYS} is missing"
+    if _digest(checkpoint.path / ARRAYS) != checkpoint.sha256:
+        return f"{ARRAYS} does not match its checksum"
+    return None
+
+
+def forget_after(checkpoint: Checkpoint) -> None:
+    """Remove the checkpoints of a future that is about to be played again."""
+    for each in listing(checkpoint.path.parent):
+        if each.updates > checkpoint.updates:
+            shutil.rmtree(each.path, ignore_errors=True)
 
 
 def choose(folder: Path, name: str | None = None) -> Checkpoint:
     """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered."""
     found = listing(folder)
     if not found:
-        raise PhalanxError(f"there is no checkpoint in {folder}")
+        raise PhalanxError(f"there is no checkpoint in {folder}: the run must be started again")
     named = {each.path.name: each for each in found}
     if name is not None and name not in named:
         raise PhalanxError(f"there is no checkpoint {name!r} in {folder}.{suggest(name, named)}")

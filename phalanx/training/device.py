@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from phalanx.errors import PhalanxError
 from phalanx.types import PyTree, is_key
 
 
@@ -26,9 +27,21 @@ def configure() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def first():
+    """The device that runs run on."""
+    try:
+        return jax.devices()[0]
+    except (RuntimeError, AssertionError) as error:
+        wanted = os.environ.get("JAX_PLATFORMS", "its default")
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise PhalanxError(
+            f"JAX cannot start on {wanted}: {reason} (JAX_PLATFORMS=cpu always works)"
+        ) from None
+
+
 def describe() -> str:
     """The device, as a person would name it."""
-    device = jax.devices()[0]
+    device = first()
     if device.platform == "cpu":
         return f"CPU, {os.cpu_count()} cores ({platform.machine()})"
     return f"{device.device_kind} ({device.platform})"
@@ -56,7 +69,7 @@ def git_revision() -> str | None:
 
 def free_bytes() -> int | None:
     """Memory that a run may take on its device; None where the system does not say."""
-    device = jax.devices()[0]
+    device = first()
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]

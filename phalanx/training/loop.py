@@ -110,7 +110,7 @@ class Loop:
 
     def remember(self, carry: Carry, score: Array) -> Carry:
         """After an evaluation: keep the policy if its score is the best so far, and begin a new tally."""
-        better = score > carry.best.score
+        better = score >= carry.best.score  # the latest of equals: it had more time to become sure
         policy = jax.tree.map(
             lambda new, old: jnp.where(better, new, old),
             self.algorithm.policy(carry.learner),

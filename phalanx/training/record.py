@@ -14,7 +14,7 @@ from phalanx.training import device
 from phalanx.training.setup import Setup
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """The run was asked to stop; its state is saved. Its text is the folder."""
 
 
@@ -29,11 +29,18 @@ class Record:
         return self.folder / "checkpoints"
 
     def require_new(self) -> None:
-        """Refuse a folder that holds something."""
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        """Refuse a folder that holds something, or that cannot be made."""
+        try:
+            taken = self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir()))
+        except OSError as error:
+            raise PhalanxError(f"cannot write {self.folder}: {error.strerror}") from None
+        if taken:
             raise PhalanxError(
                 f"{self.folder} already exists: give another --out, or `phalanx resume {self.folder}`"
             )
+        there = next(parent for parent in self.folder.absolute().parents if parent.exists())
+        if not os.access(there, os.W_OK) or not there.is_dir():
+            raise PhalanxError(f"cannot write {self.folder}: {there} is not a folder one can write to")
 
     def create(self, this: Setup, memory: Mapping[str, int], command: str) -> None:
         """Make the folder and write down what will run in it."""
@@ -68,11 +75,14 @@ class Record:
     def read(self) -> dict[str, Any]:
         """What run.json says."""
         try:
-            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+            facts = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except OSError:
             raise PhalanxError(f"{self.folder} is not a run folder: it has no run.json") from None
         except ValueError:
-            raise PhalanxError(f"{self.folder / 'run.json'} is not readable") from None
+            facts = None
+        if not isinstance(facts, dict):
+            raise PhalanxError(f"{self.folder / 'run.json'} is not readable")
+        return facts
 
     def note(self, **facts: Any) -> None:
         """Change some facts in run.json."""
@@ -88,5 +98,5 @@ class Record:
             raise
         except BaseException as error:
             with contextlib.suppress(PhalanxError):
-                self.note(status=f"failed: {error or type(error).__name__}")
+                self.note(status=f"failed: {str(error) or type(error).__name__}")
             raise

@@ -113,7 +113,7 @@ class Trainer:
         self.stop, self.started = stop, started
         self.earlier_seconds = 0.0
         self.updates = 0
-        self.score: float | None = None
+        self.saved_at: int | None = None
         self.rate = 0.0
 
     def fresh(self) -> None:
@@ -126,8 +126,10 @@ class Trainer:
         """Go on where a checkpoint was written."""
         like = jax.eval_shape(jax.vmap(self.this.loop.init), jnp.array(self.this.seeds, jnp.int32))
         self.carry = checkpoint.restore(saved, like)
+        checkpoint.forget_after(saved)
         self.metrics = MetricsWriter(self.record.folder, self.this.config.tensorboard, saved.metrics_bytes)
-        self.updates, self.score, self.earlier_seconds = saved.updates, saved.score, saved.seconds
+        self.updates = self.saved_at = saved.updates
+        self.earlier_seconds = saved.seconds
 
     @property
     def seconds(self) -> float:
@@ -162,7 +164,8 @@ class Trainer:
         updates_per_second = 0.0
         while self.updates < until:
             if self.stop.is_set():
-                self.save(score=None)
+                if self.saved_at != self.updates:
+                    self.save(score=None)
                 raise Interrupted(self.record.folder)
             count = min(max(1, int(updates_per_second * SLICE_SECONDS)), until - self.updates)
             begin = time.monotonic()
@@ -232,6 +235,7 @@ class Trainer:
             seconds=self.seconds,
             keep=self.this.config.keep,
         )
+        self.saved_at = self.updates
 
     def final(self) -> dict[str, Any]:
         """Evaluate the last and the best parameters on episodes that neither was chosen by."""
@@ -304,11 +308,11 @@ def ready(this: Setup, console: Console) -> tuple[Programs, dict[str, int]]:
     """Say what will run, compile it, and make sure that it fits; also the bytes that it will take."""
     console.say(*statement(this))
     parts = memory_parts(this)
-    require_memory(this, sum(parts.values()))
+    require_memory(this, parts, sum(parts.values()))
     console.say("compiling ...")
     programs = compile_programs(this)
     memory = {**parts, "total": bytes_needed(programs.advance, at_least=sum(parts.values()))}
-    require_memory(this, memory["total"])
+    require_memory(this, parts, memory["total"])
     shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
     console.say(f"memory {megabytes(memory['total'])} ({shown}, the rest for learning)")
     return programs, memory

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,8 @@ from phalanx.report.console import megabytes, table
 from phalanx.training import device
 from phalanx.training.collect import collect
 from phalanx.training.loop import Loop
+
+MOST_UPDATES = 2**31 - 1  # counters and seeds are 32-bit integers
 
 
 class Setup(NamedTuple):
@@ -57,7 +60,18 @@ def setup(resolved: Resolved, env: Env) -> Setup:
             f"envs={run.envs} is more than the {algorithm.steps_per_update} env steps of an update: "
             f"use at most that many, or a larger batch_steps"
         )
+    if algorithm.steps_per_update % run.envs:
+        raise PhalanxError(
+            f"the {algorithm.steps_per_update} env steps of an update cannot be cut into {run.envs} "
+            f"environments: use another number of envs, or another batch_steps"
+        )
     algorithm.check(run.envs)
+    if run.steps / algorithm.steps_per_update > MOST_UPDATES:
+        raise PhalanxError(
+            f"steps={run.steps} is more than {MOST_UPDATES:,} updates: use a larger batch_steps"
+        )
+    if run.seed + run.seeds - 1 > MOST_UPDATES:
+        raise PhalanxError(f"the last of {run.seeds} seeds from {run.seed} is beyond {MOST_UPDATES:,}")
     if run.eval_every is None:
         run = dataclasses.replace(run, eval_every=max(1, run.steps // 20))
     return Setup(
@@ -77,20 +91,22 @@ def memory_parts(this: Setup) -> dict[str, int]:
     return {name: seeds * device.bytes_of(tree) for name, tree in held.items()}
 
 
-def require_memory(this: Setup, needed: int) -> None:
+def require_memory(this: Setup, parts: Mapping[str, int], needed: int) -> None:
     """Refuse what does not fit on the device, and say what might."""
     free = device.free_bytes()
     if free is not None and needed > free:
         raise PhalanxError(
             f"this run needs {megabytes(needed)} of memory and {megabytes(free)} are free: "
-            f"{_smaller(this.config, free / needed)}"
+            f"{_smaller(this.config, parts, free / needed)}"
         )
 
 
-def _smaller(run: RunConfig, share: float) -> str:
+def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
     """What to ask for, when only a `share` of what was asked for fits."""
-    if run.seeds > 1:
-        return f"try --seeds {max(1, int(run.seeds * share))}"
+    if run.seeds * share >= 1:
+        return f"try --seeds {int(run.seeds * share)}"
+    if max(parts, key=lambda part: parts[part]) == "learner":
+        return "try smaller networks"
     return f"try a batch {math.ceil(1 / share)} times smaller, or fewer environments"
 
 

@@ -35,8 +35,8 @@ class PPOConfig:
     """Every setting of IPPO and MAPPO."""
 
     network: Literal["mlp", "gru"] = option("mlp", "torso of actor and critic; gru remembers")
-    hidden: int = option(64, "width of every layer", at_least=1)
-    layers: int = option(2, "linear layers before the head (before the gru)", at_least=1)
+    hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
+    layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
     activation: Literal["relu", "tanh"] = option("tanh", "what stands between layers")
     feature_norm: bool = option(
         False,
@@ -127,7 +127,7 @@ class PPO(Algorithm):
         super().__init__(config, spec)
         self.actor_groups = sharing.groups(config.share, spec)
         critic_share = config.share if config.critic_share == "same" else config.critic_share
-        self.critic_groups = sharing.groups(critic_share, spec)
+        self.critic_groups = sharing.groups(critic_share, spec, "critic_share")
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state"
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
@@ -288,7 +288,10 @@ class PPO(Algorithm):
             action=rollout.action,
             old_log_prob=rollout.extras["log_prob"],
             advantage=advantage,
-            old_value=norm.normalise(values, groups.of_agent),
+            # What the network said, on its own scale; PopArt has moved the network to the new scale.
+            old_value=norm.normalise(values, groups.of_agent)
+            if self.config.value_norm == "popart"
+            else scaled,
             target=norm.normalise(target, groups.of_agent),
         )
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
