@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 
 demo: setup
 	@rm -rf results/demo
-	$(BIN)/phalanx train mappo switch/2 --steps 2e5 --seeds 2 --out results/demo
+	$(BIN)/phalanx train mappo switch/2 --steps 3e5 --seeds 2 --out results/demo
 	$(BIN)/phalanx plot results/demo
 	@echo
 	@echo "The best that any two agents can do is a return of 4.15."
