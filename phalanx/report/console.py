@@ -78,7 +78,7 @@ class Console:
         shown = "  ".join(f"{name} {number(value)}" for name, value in metrics.items())
         pace = f"{round(rate):>9,} steps/s  {duration(left):>7} left" if rate else " " * 31
         self.say(
-            f"{done:>12,}  {shown}" if self._bar is not None else f"{done:>12,} env steps  {pace}  {shown}"
+            f"{done:>10,}  {shown}" if self._bar is not None else f"{done:>12,} env steps  {pace}  {shown}"
         )
 
     def end(self) -> None:

@@ -205,7 +205,7 @@ class Trainer:
         self.carry = self.programs.remember(carry, jnp.asarray(scores))
         self.metrics.write(rows)
         self.save(score=float(scores.mean()))
-        shown = ("eval/return", "eval/win_rate", "eval/length", "train/return")
+        shown = ("eval/return", "eval/win_rate", "train/return")
         present = [name for name in shown if all(row.get(name) is not None for row in rows)]
         means = {name: float(np.mean([row[name] for row in rows])) for name in present}
         self.console.evaluation(self.env_steps, self.rate, self.left, means)
