@@ -150,6 +150,26 @@ def test_chunks_keep_time_environment_and_agent_together():
         assert starts[n].tolist() == chunks[0, n].tolist()
 
 
+def test_shuffling_chunks_moves_no_loss():
+    """C19: a chunk takes its own memory, observations and advantages along wherever it is put."""
+    loop = build("mappo", "debug/memory", network="gru")
+    learner, rollout = rollout_of(loop)
+    algorithm = loop.algorithm
+
+    @jax.jit
+    def losses(order):
+        moved, batch, starts, _ = algorithm.digest(learner, rollout)
+        batch = jax.tree.map(lambda x: x[:, order], batch)
+        starts = jax.tree.map(lambda x: x[order], starts)
+        grad = jax.grad(lambda p: algorithm.actor_loss(p, batch, starts.actor)[0])(learner.actor.params)
+        return grad, algorithm.critic_loss(moved.critic.params, batch, starts.critic)[0]
+
+    chunks = loop.envs * loop.length // algorithm.chunk
+    one, other = losses(jnp.arange(chunks)), losses(jax.random.permutation(jax.random.key(4), chunks))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def test_collected_rewards_belong_to_their_environments_and_agents():
     """C20, C21: in a rollout, what an agent did, saw and got stand at the same place."""
     loop = build("random", "debug/identity", envs=6, batch_steps=96)

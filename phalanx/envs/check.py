@@ -1,6 +1,6 @@
 """Hold an environment against the contract, and explain each breach in one sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -74,23 +74,15 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
 def _shapes(env: Env) -> Iterator[str]:
     spec = env.spec
     key = jax.random.key(0)
-    try:
-        start = jax.eval_shape(env.reset, key)
-    except Exception as error:
-        yield f"reset cannot be compiled: {_first_line(error)}."
-        return
-    if not (isinstance(start, tuple) and len(start) == 2 and isinstance(start[1], TimeStep)):
-        yield "reset must return (state, TimeStep); Env.timestep builds the second."
+    start = _trace("reset", env.reset, key)
+    if isinstance(start, str):
+        yield start
         return
     yield from _timestep_shapes("reset", start[1], spec)
     actions = jax.ShapeDtypeStruct((spec.n_agents,), jnp.int32)
-    try:
-        after = jax.eval_shape(env.step, key, start[0], actions)
-    except Exception as error:
-        yield f"step cannot be compiled: {_first_line(error)}."
-        return
-    if not (isinstance(after, tuple) and len(after) == 2 and isinstance(after[1], TimeStep)):
-        yield "step must return (state, TimeStep); Env.timestep builds the second."
+    after = _trace("step", env.step, key, start[0], actions)
+    if isinstance(after, str):
+        yield after
         return
     yield from _timestep_shapes("step", after[1], spec)
     for what, before, now in (("state", start[0], after[0]), ("info", start[1].info, after[1].info)):
@@ -98,6 +90,17 @@ def _shapes(env: Env) -> Iterator[str]:
             yield f"step returns another {what} structure than reset: the two must be alike."
         elif jax.tree.map(_kind, before) != jax.tree.map(_kind, now):
             yield f"step returns a {what} of other shapes or types than reset: the two must be alike."
+
+
+def _trace(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """The shapes that `reset` or `step` returns, or the sentence that says why there are none."""
+    try:
+        result = jax.eval_shape(function, *args)
+    except Exception as error:  # an author's code may raise anything
+        return f"{name} cannot be compiled: {_first_line(error)}."
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], TimeStep):
+        return result
+    return f"{name} must return (state, TimeStep); Env.timestep builds the second."
 
 
 def _first_line(error: Exception) -> str:
