@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from phalanx import __version__, registry
-from phalanx.config import Layer, Option, RunConfig, options_of
+from phalanx.config import Layer, Option, RunConfig, convert, options_of
 from phalanx.errors import PhalanxError, suggest
 
 COMMANDS = {
@@ -140,17 +140,10 @@ def _train(words: list[str]) -> int:
     return 0
 
 
-def _number(name: str, text: str | None, at_least: int = 1) -> int | None:
-    """A whole number from the command line; 2e6 is one."""
-    if text is None:
-        return None
-    try:
-        value = float(text)
-        if value.is_integer() and value >= at_least:
-            return int(value)
-    except (ValueError, OverflowError):
-        pass
-    raise PhalanxError(f"{name} must be a whole number of at least {at_least}, not {text!r}")
+def _number(flag: str, text: str | None, at_least: int = 1) -> int | None:
+    """A whole number from the command line, checked as config fields are."""
+    bounds = {"at_least": at_least, "at_most": None, "above": None}
+    return convert(Option(flag, int, (), True, None, "", bounds), text, "command line")
 
 
 def _resume(words: list[str]) -> int:

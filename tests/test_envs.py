@@ -220,24 +220,17 @@ class Broken(Identity):
 
     @property
     def spec(self):
-        base = _pair_spec_of_identity()
-        return replace(base, **self.changes.get("spec", {}))
+        return replace(Identity().spec, **self.changes.get("spec", {}))
 
-    def _break(self, result):
-        state, now = result
-        change = self.changes.get("step")
-        return change(state, now) if change else (state, now)
+    def _broken(self, what, result):
+        change = self.changes.get(what)
+        return change(*result) if change else result
 
     def reset(self, key):
-        reset = self.changes.get("reset")
-        return reset(*super().reset(key)) if reset else super().reset(key)
+        return self._broken("reset", super().reset(key))
 
     def step(self, key, state, actions):
-        return self._break(super().step(key, state, actions))
-
-
-def _pair_spec_of_identity():
-    return Identity().spec
+        return self._broken("step", super().step(key, state, actions))
 
 
 def observation(now, **changes):

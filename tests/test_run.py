@@ -324,6 +324,14 @@ def test_resuming_an_older_checkpoint_forgets_the_later_ones(two_checkpoints):
     assert all(each.unreadable is None for each in found)
 
 
+def test_a_metrics_file_that_lost_rows_is_refused_before_anything_is_dropped(two_checkpoints):
+    before = sorted((two_checkpoints.folder / "checkpoints").iterdir())
+    (two_checkpoints.folder / "metrics.jsonl").write_text("")
+    with pytest.raises(PhalanxError, match="rows of it are missing"):
+        phalanx.resume(two_checkpoints.folder, 512, checkpoint=before[-2].name, quiet=True)
+    assert sorted((two_checkpoints.folder / "checkpoints").iterdir()) == before
+
+
 def test_a_budget_below_what_is_done_is_refused(two_checkpoints):
     Record(two_checkpoints.folder).note(status="interrupted")
     with pytest.raises(PhalanxError, match="already has 256 env steps"):

@@ -14,18 +14,23 @@ FILE = "metrics.jsonl"
 class MetricsWriter:
     """Appends rows to metrics.jsonl and mirrors them as TensorBoard events."""
 
-    def __init__(self, folder: Path, tensorboard: bool, resume_at: int = 0):
-        """With `resume_at`, drop what was written behind that byte: it will be written again."""
+    def __init__(self, folder: Path, tensorboard: bool):
         self.path = folder / FILE
         try:
             self.path.touch()
-            if self.size < resume_at:
-                raise PhalanxError(f"{self.path} is shorter than its checkpoint says: rows of it are missing")
-            os.truncate(self.path, resume_at)
         except OSError as error:
             raise PhalanxError(f"cannot write {self.path}: {error.strerror}") from None
         self._events = {} if tensorboard else None
         self._folder = folder / "tb"
+
+    def require(self, size: int) -> None:
+        """Refuse a file that has lost rows which a checkpoint says it had."""
+        if self.size < size:
+            raise PhalanxError(f"{self.path} is shorter than its checkpoint says: rows of it are missing")
+
+    def rewind(self, size: int) -> None:
+        """Drop what was written behind that byte: it will be written again."""
+        os.truncate(self.path, size)
 
     @property
     def size(self) -> int:

@@ -126,8 +126,10 @@ class Trainer:
         """Go on where a checkpoint was written."""
         like = jax.eval_shape(jax.vmap(self.this.loop.init), jnp.array(self.this.seeds, jnp.int32))
         self.carry = checkpoint.restore(saved, like)
+        self.metrics = MetricsWriter(self.record.folder, self.this.config.tensorboard)
+        self.metrics.require(saved.metrics_bytes)  # before anything is dropped
         checkpoint.forget_after(saved)
-        self.metrics = MetricsWriter(self.record.folder, self.this.config.tensorboard, saved.metrics_bytes)
+        self.metrics.rewind(saved.metrics_bytes)
         self.updates = self.saved_at = saved.updates
         self.earlier_seconds = saved.seconds
 
