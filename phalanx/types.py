@@ -38,6 +38,8 @@ class EnvSpec:
     """Whether every agent always gets the same reward."""
     has_win: bool = False
     """Whether `info["won"]` says that an episode was won."""
+    agent_state: bool = False
+    """Whether each agent has its own state, (A, X), rather than all one, (X,)."""
     action_kind: Literal["discrete", "continuous"] = "discrete"
     version: int = 1
     """Raised whenever the rules change, so that results of different rules are never compared."""
@@ -64,6 +66,7 @@ class Observation(NamedTuple):
 
     obs: Array
     state: Array
+    """(..., A, X) where the spec says `agent_state`"""
     avail: Array
     """bool: the actions an agent may take now."""
     alive: Array

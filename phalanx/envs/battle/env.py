@@ -1,0 +1,364 @@
+"""Battles as environments: actions to orders, eight game loops, then reward, endings and observations."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.config import option
+from phalanx.envs.base import Env, numbered
+from phalanx.envs.battle import combat, scenarios, spawn
+from phalanx.envs.battle.combat import JITTER, NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World
+from phalanx.envs.battle.observe import DIRECTIONS, MOVE, NORTH, WEST, Extra, Observer, View
+from phalanx.envs.battle.opponent import Opponent, Script
+from phalanx.envs.battle.terrain import SIZE, Terrain
+from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
+from phalanx.ops.batching import batch_last
+from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
+
+
+class BattleState(NamedTuple):
+    """A battle between two steps."""
+
+    units: Units
+    kinds: Array | None
+    """(N,) int32, where types are drawn anew for each episode"""
+    memory: PyTree
+    """the opponent's"""
+    last_action: Array
+    """(A,) int32, -1 before the first"""
+    steps: Array
+    facing: Array | None = None
+    """(A,) int32: where each agent looks, with a cone of view"""
+    known: Array | None = None
+    """(A, E) bool: which enemies each agent may see"""
+    lucky: Array | None = None
+    """(A, E) bool: which enemies each agent may see though another saw them first"""
+
+
+@dataclass(frozen=True)
+class Battle(Env):
+    """One of SMAC's battles: the same units every time.
+
+    Actions: no-op (only the dead), stop, move north, south, east, west, then one for each enemy to
+    attack (for a medivac: each ally to heal). An attack pursues its target. One reward for the whole
+    team. See `docs/battle.md`.
+    """
+
+    scenario: str
+    stats: Stats = option("liberty", "unit figures: of the game data that SMAC uses, or of its successor")
+    reward: Literal["absolute", "clamped", "signed", "sparse"] = option(
+        "absolute",
+        "damage and kills as SMAC counts them (the absolute value, so that enemy regeneration pays a "
+        "little too), the same clamped at 0 as in SMACv2, less own losses, or only for the outcome",
+    )
+    reward_death: float = option(10.0, "for each enemy killed")
+    reward_win: float = option(200.0, "for a victory")
+    reward_defeat: float = option(0.0, "for a defeat")
+    reward_negative_scale: float = option(0.5, "weight of own losses, with reward=signed")
+    reward_scale: bool = option(True, "scale rewards so that a clean victory sums to reward_scale_rate")
+    reward_scale_rate: float = option(20.0, "what a clean victory then sums to", above=0)
+    obs_last_action: bool = option(False, "show each agent the last actions of the allies it sees")
+    obs_timestep: bool = option(False, "show each agent the time (step over limit)")
+    obs_pathing: bool = option(False, "show each agent which of 8 cells around it are walkable")
+    obs_height: bool = option(False, "show each agent the height of 9 cells around it")
+    obs_all_health: bool = option(True, "show each agent the health and shields of others")
+    obs_own_health: bool = option(True, "show each agent its own health and shield")
+    state_last_action: bool = option(True, "show all last actions in the state")
+    state_timestep: bool = option(False, "show the time (step over limit) in the state")
+    state: Literal["global", "agent"] = option(
+        "global", "the state of SMAC, or one for each agent, as MAPPO's authors give their critic"
+    )
+    opponent: Opponent | None = None
+    """who commands the enemies; the game's script when None"""
+
+    # What stays the same
+
+    @cached_property
+    def _scenario(self) -> scenarios.Scenario:
+        return scenarios.SCENARIOS[self.scenario]
+
+    @cached_property
+    def _kinds(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The type of each ally, in the order of their numbers, and of each enemy."""
+        allies, enemies = self._scenario.squads
+        ours = sorted((s.kind for s in allies for _ in range(s.count)), key=INDEX_ORDER.index)
+        return tuple(ours), tuple(s.kind for s in enemies for _ in range(s.count))
+
+    @property
+    def time_limit(self) -> int:
+        return self._scenario.limit
+
+    @cached_property
+    def _opponent(self) -> Opponent:
+        if self.opponent is not None:
+            return self.opponent
+        march = self._scenario.march
+        return Script(march=isinstance(march, tuple) or march == "between", hunt=march == "hunt")
+
+    @cached_property
+    def _world(self) -> World:
+        types, kinds = unit_types(self.stats), sum(self._kinds, ())
+        used = sorted(set(kinds), key=INDEX_ORDER.index)
+        return World(
+            allies=len(self._kinds[0]),
+            types=tuple(types[name] for name in used),
+            kinds=tuple(used.index(kind) for kind in kinds),
+            drawn=False,
+            terrain=Terrain(self._scenario.terrain),
+            enemies_acquire=self._opponent.acquires,
+        )
+
+    @cached_property
+    def observer(self) -> Observer:
+        """How this battle is shown: the layout of observations and state."""
+        ours, theirs = self._kinds
+        labels = tuple(dict.fromkeys(ours)) if len(set(ours)) > 1 else ()
+        # SMAC numbers the enemies' types the other way round on its stalker and zealot maps.
+        enemy_labels = labels[::-1] if labels == ("stalker", "zealot") else labels
+        return self._observer((labels, enemy_labels))
+
+    def _observer(self, labels: tuple[tuple[str, ...], tuple[str, ...]], **more: Any) -> Observer:
+        types = unit_types(self.stats)
+        return Observer(
+            world=self._world,
+            labels=labels,
+            shields=tuple(any(types[kind].shield for kind in side) for side in self._kinds),  # type: ignore[arg-type]
+            last_action=self.obs_last_action,
+            timestep=self.obs_timestep,
+            pathing=self.obs_pathing,
+            height=self.obs_height,
+            all_health=self.obs_all_health,
+            own_health=self.obs_own_health,
+            state_last_action=self.state_last_action,
+            state_timestep=self.state_timestep,
+            state=self.state,
+            **more,
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"battle/{self.scenario}"
+
+    @property
+    def _agent_types(self) -> tuple[str, ...]:
+        return self._kinds[0]
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        observer, count = self.observer, self._world.allies
+        names = numbered("agent", count)
+        return EnvSpec(
+            name=self._name,
+            agents=names,
+            agent_types=self._agent_types,
+            obs_features=tuple(observer.obs_features(names, i) for i in range(count)),
+            state_features=observer.state_features(names),
+            action_counts=(observer.n_actions,) * count,
+            time_limit=self.time_limit,
+            has_win=True,
+            agent_state=self.state == "agent",
+        )
+
+    # Playing
+
+    @cached_property
+    def _starts(self) -> spawn.Starts:
+        return spawn.starts(self._scenario, unit_types(self.stats), self._world.terrain)
+
+    @cached_property
+    def _first(self) -> tuple[BattleState, View]:
+        """Every possible beginning and its first observation, (P, ...), made once."""
+        starts = self._starts
+        with jax.ensure_compile_time_eval():
+            begin = jax.jit(jax.vmap(batch_last(self._begin)))
+            return jax.tree.map(np.asarray, begin(starts.x, starts.y, starts.goal))
+
+    def _begin(self, x: Array, y: Array, goal: Array) -> tuple[BattleState, View]:
+        world, params = self._world, self._world.params(None)
+        state = BattleState(
+            units=combat.start(world, params, x, y),
+            kinds=None,
+            memory=self._opponent.start(world, goal),
+            last_action=jnp.full((world.allies, x.shape[1]), -1, jnp.int32),
+            steps=jnp.zeros(x.shape[1], jnp.int32),
+        )
+        return state, self._look(params, state)
+
+    def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
+        which = jax.random.randint(key, (), 0, spawn.STARTS)
+        state, view = jax.tree.map(lambda x: jnp.asarray(x)[which], self._first)
+        return state, self._timestep(view, *self._nothing_yet())
+
+    def _nothing_yet(self) -> tuple[Array, Array, dict[str, Array]]:
+        none = jnp.int32(0)
+        info = {"won": jnp.bool_(False), "dead_allies": none, "dead_enemies": none}
+        return jnp.float32(0), jnp.bool_(False), info
+
+    def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
+        noise = jax.random.uniform(key, (self._noise,))
+        state, view, reward, terminated, info = batch_last(self._play)(state, actions, noise)
+        return state, self._timestep(view, reward, terminated, info)
+
+    @property
+    def _noise(self) -> int:
+        """How many random numbers a step takes: one cooldown each."""
+        return self._world.n
+
+    def _timestep(self, view: View, reward: Array, terminated: Array, info: dict[str, Array]) -> TimeStep:
+        return TimeStep(
+            observation=Observation(*view),
+            reward=jnp.broadcast_to(reward, (self._world.allies,)),
+            terminated=terminated,
+            truncated=jnp.bool_(False),
+            info=info,
+        )
+
+    def _play(self, state: BattleState, actions: Array, noise: Array):
+        """One step of B battles: everything (..., B)."""
+        world = self._world
+        params = world.params(state.kinds)
+        actions = jnp.where(state.units.health[world.sides[0]] > 0, actions, 0).astype(jnp.int32)
+        ours = ally_orders(self.observer, params, state.units, actions)
+        theirs, memory = self._opponent.orders(world, params, state.units, state.memory)
+        orders = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), ours, theirs)
+        low, high = JITTER
+        units = combat.advance(world, params, state.units, orders, low + (high - low) * noise[: world.n])
+        after = state._replace(
+            units=units, memory=memory, last_action=actions, steps=state.steps + 1
+        )
+        after = self._sighted(params, after, noise)
+        outcome = self._outcome(params, units)
+        reward = self._reward(params, state.units, units, outcome)
+        alive = units.health > 0
+        info = {
+            "won": outcome == WON,
+            "dead_allies": (~alive[world.sides[0]]).sum(0, dtype=jnp.int32),
+            "dead_enemies": (~alive[world.sides[1]]).sum(0, dtype=jnp.int32),
+        }
+        return after, self._look(params, after), reward, outcome != GOES_ON, info
+
+    def _sighted(self, params: Params, state: BattleState, noise: Array) -> BattleState:
+        """A hook for what SMACv2's agents look at."""
+        return state
+
+    def _look(self, params: Params, state: BattleState) -> View:
+        extra = Extra(
+            last_action=state.last_action,
+            time=state.steps / np.float32(self.time_limit),
+            facing=state.facing,
+            known=state.known,
+        )
+        return self.observer.look(params, state.kinds, state.units, extra)
+
+    # Rewards and endings
+
+    def _outcome(self, params: Params, units: Units) -> Array:
+        """(B,) int32: how the battle stands. A side with only medivacs left has lost; ours is asked first."""
+        allies, enemies = self._world.sides
+        alive = units.health > 0
+        fights = alive & ~params.heal
+        no_ally, no_enemy = ~fights[allies].any(0), ~alive[enemies].any(0)
+        if self._world.can.heal:
+            no_enemy |= self._only_medics_left(alive[enemies], fights[enemies])
+        drawn = no_ally & no_enemy & (not self._world.can.heal)
+        return jnp.where(drawn, DRAWN, jnp.where(no_ally, LOST, jnp.where(no_enemy, WON, GOES_ON)))
+
+    def _only_medics_left(self, alive: Array, fights: Array) -> Array:
+        """SMAC ends the battle when one medivac is all that is left."""
+        return (alive.sum(0) == 1) & ~fights.any(0)
+
+    @cached_property
+    def max_reward(self) -> float:
+        """What a clean victory earns before scaling."""
+        types = unit_types(self.stats)
+        total = sum(types[kind].health + types[kind].shield for kind in self._kinds[1])
+        return total + self.reward_death * self._world.enemies + self.reward_win
+
+    def _scale(self, params: Params) -> Any:
+        return self.max_reward / self.reward_scale_rate if self.reward_scale else 1.0
+
+    def _reward(self, params: Params, before: Units, after: Units, outcome: Array) -> Array:
+        allies, enemies = self._world.sides
+        bonus = jnp.where(outcome == WON, self.reward_win, 0.0)
+        bonus += jnp.where(outcome == LOST, self.reward_defeat, 0.0)
+        if self.reward == "sparse":
+            ends = jnp.where(outcome == WON, 1.0, jnp.where(outcome == LOST, -1.0, 0.0))
+            return ends / self._scale(params)
+        had, has = _vigour(before), _vigour(after)
+        lived, dies = before.health > 0, (before.health > 0) & (after.health <= 0)
+        lost = jnp.where(lived, had - jnp.where(dies, 0.0, has), 0.0)
+        kills = self.reward_death * dies.sum(0, where=_rows(enemies, dies))
+        earned = lost[enemies].sum(0) + kills
+        if self.reward == "signed":
+            deaths = self.reward_death * dies[allies].sum(0)
+            earned -= self.reward_negative_scale * (lost[allies].sum(0) + deaths)
+        elif self.reward == "clamped":
+            earned = jnp.maximum(earned, 0.0)
+        else:
+            earned = jnp.abs(earned)
+        return (earned + bonus) / self._scale(params)
+
+    # Showing
+
+    def frame(self, state: BattleState) -> dict[str, Any]:
+        units, world = state.units, self._world
+        params = jax.tree.map(np.asarray, world.params(None if state.kinds is None else state.kinds[:, None]))
+        wide = {name: np.broadcast_to(getattr(params, name), (world.n, 1))[:, 0] for name in SHOWN}
+        kinds = world.kinds if state.kinds is None else np.asarray(state.kinds)
+        return {
+            "kind": "battle",
+            "size": SIZE,
+            "walkable": world.terrain.walkable,
+            "level": world.terrain.level,
+            "allies": world.allies,
+            "types": [world.types[int(k)].name for k in kinds],
+            "x": units.x,
+            "y": units.y,
+            "radius": wide["radius"],
+            "health": units.health,
+            "max_health": wide["health"],
+            "shield": units.shield if units.shield is not None else np.zeros(world.n),
+            "max_shield": wide["shield"],
+            "energy": units.energy if units.energy is not None else np.zeros(world.n),
+            "target": jnp.where(units.health > 0, units.aim, NOBODY),
+            "fired": units.fired,
+        }
+
+
+SHOWN = ("radius", "health", "shield")
+LOST, DRAWN, WON, GOES_ON = -1, 0, 1, 2
+
+
+def _vigour(units: Units) -> Array:
+    """Health and shield together."""
+    return units.health if units.shield is None else units.health + units.shield
+
+
+def _rows(part: slice, like: Array) -> Array:
+    rows = jnp.arange(like.shape[0])
+    return ((rows >= part.start) & (rows < part.stop))[:, None]
+
+
+def ally_orders(observer: Observer, params: Params, units: Units, actions: Array) -> Orders:
+    """What the agents' actions (A, B) order their units to do."""
+    world = observer.world
+    allies = world.sides[0]
+    target = actions - observer.first_target
+    first = world.allies
+    if world.can.heal:
+        heal = params.heal[allies] if params.heal.shape[0] > 1 else params.heal
+        first = jnp.where(heal, 0, first)
+    moves = (actions >= NORTH) & (actions <= WEST)
+    step = MOVE * jnp.asarray(DIRECTIONS)
+    which = jnp.where(moves, actions - NORTH, 0)
+    return Orders(
+        aim=jnp.where(target >= 0, target + first, NOBODY),
+        goal_x=units.x[allies] + step[which, 0],
+        goal_y=units.y[allies] + step[which, 1],
+        walks=moves,
+        keep=jnp.full(actions.shape, NEVER_GIVE_UP),
+    )

@@ -1,0 +1,175 @@
+"""Who commands the enemies: a value, so that a trained team can take the script's place.
+
+An opponent gives the enemies their orders once a step, as an agent's action does for an ally; the
+physics knows nothing of it but whether its units look for targets by themselves (`acquires`).
+"""
+
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.envs.battle.combat import (
+    FAR,
+    LOOPS,
+    NEVER_GIVE_UP,
+    NO_ONE_NEAR,
+    NOBODY,
+    Orders,
+    Params,
+    Units,
+    World,
+    nearest,
+    nearest_index,
+    pick,
+)
+from phalanx.envs.battle.units import LOOPS_PER_SECOND
+from phalanx.ops.batching import fold
+from phalanx.types import Array, PyTree
+
+HELP_RADIUS = 4.0
+ALARM = 2.0 * LOOPS_PER_SECOND  # how long an attack is answered
+LEASH = 21.0  # how far an attacker is pursued
+FOLLOWING_GAP = 1.0  # how close a medivac keeps to whom it follows
+
+
+class Opponent(Protocol):
+    """What an opponent must be. Arrays are (E, B) for the enemies, (N, B) for all units."""
+
+    acquires: bool
+
+    def start(self, world: World, goal: Array) -> PyTree:
+        """Its memory at the beginning of an episode; `goal` (2, B) is where the map sends the enemies."""
+        ...
+
+    def orders(self, world: World, p: Params, units: Units, memory: PyTree) -> tuple[Orders, PyTree]:
+        """The enemies' orders for a step, and the new memory."""
+        ...
+
+
+class Alarms(NamedTuple):
+    """What the script remembers: where to march, (2, B), and who hit each enemy how long ago, (E, B)."""
+
+    goal: Array
+    foe: Array
+    alarm: Array
+    """loops for which the attack is still answered"""
+
+
+class Script(NamedTuple):
+    """The game's own behaviour under SMAC's orders.
+
+    Attack-move to a point (`march`), or attack the nearest ally wherever it is (`hunt`), or stay.
+    Who has no target answers who hit it within the last two seconds, or hit a friend within 4 cells;
+    while it walks or stands it takes the nearest ally within its scan range (`combat`). A target is
+    kept until it dies or leaves the scan range, or, if it is being answered, a leash of 21. Medivacs
+    heal the nearest hurt friend within scan range, and else follow the nearest one.
+    """
+
+    march: bool
+    hunt: bool
+
+    acquires = True
+
+    def start(self, world: World, goal: Array) -> Alarms:
+        shape = (world.enemies, goal.shape[-1])
+        return Alarms(goal, jnp.full(shape, NOBODY, jnp.int32), jnp.zeros(shape))
+
+    def orders(self, world: World, p: Params, units: Units, memory: Alarms) -> tuple[Orders, Alarms]:
+        allies, enemies = world.sides
+        alive = units.health > 0
+        x, y = units.x[enemies], units.y[enemies]
+        far_x, far_y = jnp.where(alive, units.x, FAR), jnp.where(alive, units.y, FAR)
+        index = jnp.arange(world.n, dtype=jnp.int32)
+        own = index[enemies, None]
+
+        def strikes(ally):
+            ax, ay, fired, aim, me = ally
+            near = nearest((x - ax) ** 2 + (y - ay) ** 2, me)
+            return (jnp.where(fired & (aim == own), near, NO_ONE_NEAR),)
+
+        (key,) = fold(
+            strikes,
+            ("min",),
+            (far_x[allies], far_y[allies], units.fired[allies], units.aim[allies], index[allies]),
+        )
+        struck = key != NO_ONE_NEAR
+        foe = jnp.where(struck, nearest_index(key), memory.foe)
+        alarm = jnp.where(struck, ALARM, jnp.maximum(memory.alarm - LOOPS, 0.0))
+        alarm = jnp.where(pick(alive, foe) & alive[enemies] & (foe >= 0), alarm, 0.0)
+
+        def calls(friend):
+            fx, fy, alarm, foe = friend
+            square = (x - fx) ** 2 + (y - fy) ** 2
+            heard = (alarm > 0) & (square <= HELP_RADIUS**2)
+            return (jnp.where(heard, nearest(square, foe), NO_ONE_NEAR),)
+
+        # A unit hears itself first of all.
+        (key,) = fold(calls, ("min",), (far_x[enemies], far_y[enemies], alarm, jnp.maximum(foe, 0)))
+        answer = nearest_index(key)
+        held = units.aim[enemies]
+        held = jnp.where(pick(alive, held), held, NOBODY)
+        aim = jnp.where(held == NOBODY, answer, held)
+        answers = (aim == answer) | ((aim == foe) & (alarm > 0))
+        keep = jnp.where(answers, LEASH, p.scan[enemies] if p.scan.shape[0] > 1 else p.scan)
+        if self.hunt:
+            aim = jnp.where(aim == NOBODY, _closest_ally(world, p, units, far_x, far_y), aim)
+            keep = jnp.full_like(keep, NEVER_GIVE_UP)
+        goal_x, goal_y = (jnp.broadcast_to(part, x.shape) for part in memory.goal)
+        orders = Orders(aim, goal_x, goal_y, jnp.full(x.shape, self.march), keep)
+        if world.can.heal:
+            orders = _medics(world, p, units, orders, far_x, far_y)
+        return orders, Alarms(memory.goal, foe, alarm)
+
+
+def _closest_ally(world: World, p: Params, units: Units, far_x: Array, far_y: Array) -> Array:
+    """(E, B): the nearest ally that each enemy can hit, wherever it is."""
+    allies, enemies = world.sides
+    x, y = units.x[enemies], units.y[enemies]
+    hits_air = p.hits_air[enemies] if p.hits_air.shape[0] > 1 else p.hits_air
+    flying = jnp.broadcast_to(p.flying, (world.n, p.flying.shape[-1]))[allies]
+
+    def looks(ally):
+        ax, ay, flies, me = ally
+        square = (x - ax) ** 2 + (y - ay) ** 2
+        return (jnp.where((square < FAR) & (hits_air | ~flies), nearest(square, me), NO_ONE_NEAR),)
+
+    index = jnp.arange(world.allies, dtype=jnp.int32)
+    (key,) = fold(looks, ("min",), (far_x[allies], far_y[allies], flying, index))
+    return nearest_index(key)
+
+
+def _medics(world: World, p: Params, units: Units, orders: Orders, far_x: Array, far_y: Array) -> Orders:
+    """Heal the nearest hurt friend within scan range, or follow the nearest friend that fights."""
+    enemies = world.sides[1]
+    shape = (world.n, units.x.shape[1])
+    x, y = units.x[enemies], units.y[enemies]
+    whole = jnp.broadcast_to(p.health, shape)
+    fights = ~jnp.broadcast_to(p.heal, shape)
+    heals = jnp.broadcast_to(p.heal, shape)[enemies]
+    biological = jnp.broadcast_to(p.biological, shape)
+    scan = (p.scan + p.radius) * jnp.ones(shape)
+    reach, radius = scan[enemies], jnp.broadcast_to(p.radius, shape)
+    index = jnp.arange(world.n, dtype=jnp.int32)
+
+    def looks(friend):
+        fx, fy, hurt, fights, radius, me = friend
+        square = (x - fx) ** 2 + (y - fy) ** 2
+        near = nearest(square, me)
+        wounded = jnp.where(hurt & (square <= (reach + radius) ** 2), near, NO_ONE_NEAR)
+        return wounded, jnp.where(fights & (square < FAR), near, NO_ONE_NEAR)
+
+    hurt = (units.health < whole) & biological & fights
+    columns = (far_x, far_y, hurt, fights, radius, index)
+    wounded, leader = fold(looks, ("min", "min"), tuple(column[enemies] for column in columns))
+    patient, leader = nearest_index(wounded), nearest_index(leader)
+    follows = heals & (leader != NOBODY)
+    lx, ly = pick(units.x, leader), pick(units.y, leader)
+    away = (lx - x) ** 2 + (ly - y) ** 2 > FOLLOWING_GAP**2
+    return Orders(
+        aim=jnp.where(heals, patient, orders.aim),
+        goal_x=jnp.where(follows, lx, orders.goal_x),
+        goal_y=jnp.where(follows, ly, orders.goal_y),
+        walks=jnp.where(follows, away, orders.walks),
+        keep=jnp.where(heals, np.float32(NEVER_GIVE_UP), orders.keep),
+    )
