@@ -43,6 +43,8 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python benchmarks/battle.py
 
 clean:
 	rm -rf $(VENV) results build *.egg-info

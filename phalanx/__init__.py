@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from phalanx.api import Policy, Run, check_env, evaluate, load, make_env, resume, train
+    from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
     from phalanx.errors import PhalanxError
 
@@ -17,6 +18,7 @@ __all__ = [
     "evaluate",
     "load",
     "make_env",
+    "make_vec",
     "resume",
     "train",
 ]
@@ -32,6 +34,10 @@ def __getattr__(name: str):
         from phalanx.errors import PhalanxError
 
         return PhalanxError
+    if name == "make_vec":
+        from phalanx.compat.vector import make_vec
+
+        return make_vec
     if name in __all__:
         from phalanx import api
 

@@ -6,13 +6,25 @@ entries, X state entries, U actions, G parameter groups, H memory entries.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
+
+
+class ScriptedTeam(Protocol):
+    """A team that an environment brings along, to measure learning against."""
+
+    def memory(self, batch: int) -> PyTree:
+        """What it remembers before an episode, (B, ...)."""
+        ...
+
+    def act(self, observation: "Observation", first: Array, memory: PyTree) -> tuple[Array, PyTree]:
+        """Choose actions (B, A); `first` (B,) says which observations begin an episode."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,8 @@ class EnvSpec:
     agent_state: bool = False
     """Whether each agent has its own state, (A, X), rather than all one, (X,)."""
     action_kind: Literal["discrete", "continuous"] = "discrete"
+    script: ScriptedTeam | None = None
+    """What `phalanx eval heuristic` plays."""
     version: int = 1
     """Raised whenever the rules change, so that results of different rules are never compared."""
 

@@ -114,12 +114,13 @@ def _kind(x: Any) -> str:
 
 def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]:
     n = spec.n_agents
+    state = f"{n}, {spec.state_size}" if spec.agent_state else f"{spec.state_size}"
     if not isinstance(step.observation, Observation):
         yield f"{where} gives an observation that is no Observation; Env.timestep builds one."
         return
     wanted = {
         "obs": (step.observation.obs, f"float32[{n}, {spec.obs_size}]"),
-        "state": (step.observation.state, f"float32[{spec.state_size}]"),
+        "state": (step.observation.state, f"float32[{state}]"),
         "avail": (step.observation.avail, f"bool[{n}, {spec.n_actions}]"),
         "alive": (step.observation.alive, f"bool[{n}]"),
         "reward": (step.reward, f"float32[{n}]"),

@@ -129,7 +129,7 @@ class PPO(Algorithm):
         critic_share = config.share if config.critic_share == "same" else config.critic_share
         self.critic_groups = sharing.groups(critic_share, spec, "critic_share")
         # A critic that sees only the common state says the same for all agents of its group.
-        self.common_view = config.critic_view == "state"
+        self.common_view = config.critic_view == "state" and not spec.agent_state
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
         unlike_rewards = config.reward == "own" and not spec.common_reward
         if self.common_view and unlike_rewards and self.critic_groups.count < spec.n_agents:
@@ -215,13 +215,15 @@ class PPO(Algorithm):
 
     def view(self, observation: Observation) -> Array:
         """What the critic sees: (..., V, F)."""
-        state = observation.state[..., None, :]
+        if self.config.critic_view == "obs":
+            return observation.obs
+        state = observation.state if self.spec.agent_state else observation.state[..., None, :]
         if self.common_view:
             return jnp.broadcast_to(
                 state, (*state.shape[:-2], len(self.value_groups.of_agent), state.shape[-1])
             )
-        if self.config.critic_view == "obs":
-            return observation.obs
+        if self.config.critic_view == "state":
+            return state
         state = jnp.broadcast_to(state, (*observation.obs.shape[:-1], state.shape[-1]))
         return jnp.concatenate([state, observation.obs], axis=-1)
 

@@ -29,6 +29,7 @@ FAR = 4000.0  # where the dead are put, so that no distance test finds them
 NEVER_GIVE_UP = 1000.0  # a target at this distance is still pursued; one at FAR is not
 CLOSE_IN = 0.01  # how much deeper than its range a unit walks in, against rounding
 MOST_PUSH = 0.25  # cells that a crowd can move a unit in a loop
+HESITATION = 0.5  # how much slower a unit walks whose way is wholly barred
 PATIENCE = 0.75  # how much of its detour a unit that was barred keeps up, from loop to loop
 NO_CONTACT = -1000.0
 JITTER = (-1.0, 2.0)  # loops, added to each cooldown
@@ -266,7 +267,9 @@ def start(world: World, params: Params, x: Array, y: Array) -> Units:
     )
 
 
-def advance(world: World, params: Params, units: Units, orders: Orders, jitter: Array) -> Units:
+def advance(
+    world: World, params: Params, units: Units, orders: Orders, jitter: Array, loops: int = LOOPS
+) -> Units:
     """One env step: eight loops under the same orders. `jitter` (N, B) is added to the next cooldowns."""
     # An attack goes on only under the same order; a second blade is lost with it.
     same = units.aim == orders.aim
@@ -281,7 +284,7 @@ def advance(world: World, params: Params, units: Units, orders: Orders, jitter: 
     def loop(units: Units, _: None) -> tuple[Units, None]:
         return _loop(world, params, contact, sees, orders, jitter, units), None
 
-    return jax.lax.scan(loop, units, None, LOOPS)[0]
+    return jax.lax.scan(loop, units, None, loops)[0]
 
 
 class Seen(NamedTuple):
@@ -319,7 +322,8 @@ def _loop(
     healed = _mend(world, p, hurt, reach)
     aim = jnp.where(seen.has, u.aim, NOBODY)
     if world.enemies_acquire:
-        aim = _acquire(world, p, sees, healed, aim)
+        free = ~(reach | swings) & (orders.keep < NEVER_GIVE_UP)
+        aim = _acquire(world, sees, healed, aim, free)
     return healed._replace(aim=aim, fired=u.fired | fires)
 
 
@@ -375,23 +379,27 @@ def _move(world, p: Params, contact, orders: Orders, u: Units, alive, seen: Seen
     ahead = 1 - u.blocked
     scale = 1 / (jnp.maximum(way, CLOSE_IN) * jnp.sqrt(ahead * ahead + u.blocked * u.blocked))
     ux, uy = (ahead * dx - side * dy) * scale, (ahead * dy + side * dx) * scale
-    length = jnp.where(wants, length, 0.0)
+    length = jnp.where(wants, length * (1 - HESITATION * u.blocked), 0.0)
     vx, vy = ux * length, uy * length
-    # Who fights stands firm; who idles gives way a little; who walks makes the way for others.
+    # Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
+    stands = jnp.where(wants, 0.0, 1.0)
     firm = jnp.where(wants, 0.0, jnp.where(reach | swings | (p.speed == 0), 1.0, 0.5))
+    ours = np.arange(world.n) < world.allies
+    foe = (ours[:, None] != ours[None])[..., None].astype(np.float32)
 
     def push(other):
-        ox, oy, ovx, ovy, ofirm, touch = other
+        ox, oy, ovx, ovy, ofirm, ostands, foe, touch = other
         rx, ry = u.x - ox, u.y - oy
         square = rx * rx + ry * ry + 1e-6
         inverse = jax.lax.rsqrt(square)
         apart = (vx - ovx) * rx + (vy - ovy) * ry  # the speed at which they part, times the distance
         overlap = jnp.maximum(touch - (square + apart) * inverse, 0.0)
-        share = overlap * inverse * (0.5 + 0.5 * (ofirm - firm))
+        resists = (ofirm - firm) + foe * ((ostands - ofirm) - (stands - firm))
+        share = overlap * inverse * (0.5 + 0.5 * resists)
         return rx * share, ry * share
 
     far_x, far_y = jnp.where(alive, u.x, FAR), jnp.where(alive, u.y, FAR)
-    px, py = fold(push, ("sum", "sum"), (far_x, far_y, vx, vy, firm, contact))
+    px, py = fold(push, ("sum", "sum"), (far_x, far_y, vx, vy, firm, stands, foe, contact))
     mobile = alive & (p.speed > 0)
     x = u.x + jnp.where(mobile, vx + px.clip(-MOST_PUSH, MOST_PUSH), 0.0)
     y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
@@ -644,8 +652,8 @@ def _sees(world: World, p: Params) -> Any:
     return xp.broadcast_to(xp.where(able, reach * reach, -1.0), shape).astype(np.float32)
 
 
-def _acquire(world: World, p: Params, sees: Any, u: Units, aim: Array) -> Array:
-    """Enemies without a target take the nearest ally that they notice."""
+def _acquire(world: World, sees: Any, u: Units, aim: Array, free: Array) -> Array:
+    """Enemies take the nearest ally that they notice, unless they fight already or were told whom to attack."""
     allies, enemies = world.sides
     x, y = u.x[enemies], u.y[enemies]
     living = u.health[allies] > 0
@@ -659,5 +667,6 @@ def _acquire(world: World, p: Params, sees: Any, u: Units, aim: Array) -> Array:
     far_x, far_y = jnp.where(living, u.x[allies], FAR), jnp.where(living, u.y[allies], FAR)
     columns = (far_x, far_y, sees, jnp.arange(world.allies, dtype=jnp.int32))
     (key,) = fold(notice, ("min",), columns)
-    theirs = jnp.where(aim[enemies] == NOBODY, nearest_index(key), aim[enemies])
-    return jnp.concatenate([aim[allies], theirs])
+    held = aim[enemies]
+    takes = ((held == NOBODY) | free[enemies]) & (key != NO_ONE_NEAR)
+    return jnp.concatenate([aim[allies], jnp.where(takes, nearest_index(key), held)])

@@ -12,6 +12,7 @@ from phalanx.config import option
 from phalanx.envs.base import Env, numbered
 from phalanx.envs.battle import combat, scenarios, spawn
 from phalanx.envs.battle.combat import JITTER, NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World
+from phalanx.envs.battle.heuristic import NearestEnemy
 from phalanx.envs.battle.observe import DIRECTIONS, MOVE, NORTH, WEST, Extra, Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.terrain import SIZE, Terrain
@@ -161,6 +162,7 @@ class Battle(Env):
             time_limit=self.time_limit,
             has_win=True,
             agent_state=self.state == "agent",
+            script=NearestEnemy(observer) if self.state == "global" else None,
         )
 
     # Playing

@@ -134,7 +134,7 @@ class Observer:
 
     def _global_features(self, names: tuple[str, ...]) -> tuple[str, ...]:
         cone = ("facing x", "facing y") if self.cone else ()
-        ally = ("health", "cooldown or energy", "x", "y", *cone, *self._shield(0), *self._bits(0))
+        ally = ("health", "cooldown or energy", "x", "y", *self._shield(0), *cone, *self._bits(0))
         enemy = ("health", "x", "y", *self._shield(1), *self._bits(1))
         did = tuple(f"did {action}" for action in self.actions) if self.state_last_action else ()
         return (
@@ -147,9 +147,9 @@ class Observer:
     def _agent_state_features(self, names: tuple[str, ...]) -> tuple[str, ...]:
         did = tuple(f"did {action}" for action in self.actions)
         place = ("distance", "dx", "dy")
-        ally = ("visible", *place, "cooldown or energy", "x", "y", "health")
-        ally += (*self._shield(0), *self._bits(0), *did)
-        enemy = ("can attack", *place, "visible", "x", "y", "health", *self._shield(1), *self._bits(1))
+        ally = ("visible", *place, "cooldown or energy", "health")
+        ally += (*self._shield(0), "x", "y", *self._bits(0), *did)
+        enemy = ("can attack", *place, "visible", "health", *self._shield(1), *self._bits(1), "x", "y")
         own = ("present", "nothing 1", "nothing 2", "nothing 3", "health", *self._shield(0), "x", "y")
         return (
             *(f"other ally {i}: {entry}" for i in range(self.world.allies - 1) for entry in ally),
@@ -186,7 +186,7 @@ class Observer:
         avail = self._avail(u, seer, targets, batch)
 
         health = u.health / p.health
-        shield = u.shield / np.maximum(p.shield, 1.0) if u.shield is not None else None
+        shield = None if u.shield is None else u.shield / jnp.maximum(p.shield, 1.0)
         bits = (self._one_hot(0, kinds, batch), self._one_hot(1, kinds, batch))
         did = jax.nn.one_hot(extra.last_action, self.n_actions, axis=1)  # (A, U, B)
         place = [distance / sight, dx / sight, dy / sight]
@@ -322,8 +322,8 @@ class Observer:
         alive = (u.health > 0)[:, None]
         health, x, y = u.health / p.health, (u.x - SIZE / 2) / SIZE, (u.y - SIZE / 2) / SIZE
         facing = list(_direction(extra.facing)) if extra.facing is not None else []
-        planes = [health[allies], self._readiness(p, kinds, u), x[allies], y[allies], *facing]
-        planes += [shield[allies]] if self.shields[0] else []
+        planes = [health[allies], self._readiness(p, kinds, u), x[allies], y[allies]]
+        planes += [*([shield[allies]] if self.shields[0] else []), *facing]
         ours = jnp.concatenate([jnp.stack(planes, axis=1), *bits[0]], axis=1)
         planes = [health[enemies], x[enemies], y[enemies]]
         planes += [shield[enemies]] if self.shields[1] else []
@@ -368,16 +368,18 @@ class Observer:
         sees = visible.astype(jnp.float32)
         whose = _pad(self._readiness(p, kinds, u), world.n, axis=0)
         ours = [sees[:, allies], *(each[:, allies] for each in place)]
-        ours += [spread(each, allies) for each in (whose, x, y, health)]
+        ours += [spread(each, allies) for each in (whose, health)]
         ours += [spread(shield, allies)] if self.shields[0] else []
+        ours += [spread(x, allies), spread(y, allies)]
         lead = avail[:, self.first_target :][:, : world.enemies].astype(jnp.float32)
         theirs = [lead, *(each[:, enemies] for each in place), sees[:, enemies]]
-        theirs += [spread(each, enemies) for each in (x, y, health)]
+        theirs += [spread(health, enemies)]
         theirs += [spread(shield, enemies)] if self.shields[1] else []
+        where = jnp.stack([spread(x, enemies), spread(y, enemies)], 2)
         friend_bits = [jnp.broadcast_to(each[None], (count, *each.shape)) for each in (*bits[0], did)]
         foe_bits = [jnp.broadcast_to(each[None], (count, *each.shape)) for each in bits[1]]
         friends = jnp.where(present[:, allies], jnp.concatenate([jnp.stack(ours, 2), *friend_bits], 2), 0.0)
-        foes = jnp.where(present[:, enemies], jnp.concatenate([jnp.stack(theirs, 2), *foe_bits], 2), 0.0)
+        foes = jnp.where(present[:, enemies], jnp.concatenate([jnp.stack(theirs, 2), *foe_bits, where], 2), 0.0)
         one, nothing = jnp.ones((count, batch)), jnp.zeros((count, batch))
         own = [one, nothing, nothing, nothing, health[allies]]
         own += [shield[allies]] if self.shields[0] else []

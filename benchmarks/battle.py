@@ -1,0 +1,236 @@
+"""How many env steps a second of a battle: ours beside JaxMARL's SMAX, and how ours grows with the map.
+
+    pip install 'phalanx[bench]'
+    python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5]
+
+Both sides draw random available actions, reset by themselves, and have their observations, state,
+rewards and available actions summed up, so that nothing is left out of the compiled program. They
+take turns, and each figure is the best of some repeats in a warm process: compare ratios. The rules
+differ: SMAX is a game of its own, ours follows StarCraft's figures; both run 8 game loops a step.
+"""
+
+import argparse
+import importlib.util
+import math
+import os
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+
+import phalanx
+from phalanx import registry
+from phalanx.envs.battle.scenarios import SCENARIOS
+from phalanx.envs.wrappers import prepare
+from phalanx.training import device
+
+MAPS = ("3m", "2s3z", "5m_vs_6m", "27m_vs_30m")
+GROWTH = (
+    *("2m_vs_1m", "3m", "8m", "2s3z", "MMM", "10m_vs_11m"),
+    *("25m", "27m_vs_30m", "corridor", "bane_vs_bane", "2c_vs_64zg"),
+)
+
+
+class Game(NamedTuple):
+    """A simulator, for one environment; what it carries is its state and what is seen of it."""
+
+    reset: Callable[..., Any]
+    """key -> carried"""
+    avail: Callable[..., Any]
+    """carried -> (A, U), above 0 where an action is available"""
+    step: Callable[..., Any]
+    """key, carried, (A,) actions -> carried, rewards; a new episode begins when one ends"""
+    seen: Callable[..., Any]
+    """carried -> observations and state"""
+
+
+def ours(name: str) -> Game:
+    """The battle of phalanx."""
+    env = prepare(registry.make_env(f"battle/{name}", {}))
+
+    def step(key, running, actions):
+        running, seen = env.step(key, running, actions)
+        return running, seen.reward
+
+    return Game(
+        reset=env.reset,
+        avail=lambda running: running.observation.avail,
+        step=step,
+        seen=lambda running: (running.observation.obs, running.observation.state),
+    )
+
+
+def smax_maps() -> dict[str, Any]:
+    """The scenarios of JaxMARL, which prints as it is imported, and undoes a redirected `sys.stdout`."""
+    with mock.patch("builtins.print"):
+        return importlib.import_module("jaxmarl.environments.smax.smax_env").MAP_NAME_TO_SCENARIO
+
+
+def smax(name: str) -> Game:
+    """The same battle of JaxMARL, against its scripted enemy."""
+    env = importlib.import_module("jaxmarl").make("HeuristicEnemySMAX", scenario=smax_maps()[name])
+
+    def stacked(by_agent):
+        return jnp.stack([by_agent[agent] for agent in env.agents])
+
+    def step(key, carried, actions):
+        actions = dict(zip(env.agents, actions, strict=True))
+        obs, state, rewards, _, _ = env.step(key, carried[1], actions)
+        return (obs, state), stacked(rewards)
+
+    return Game(
+        reset=env.reset,
+        avail=lambda carried: stacked(env.get_avail_actions(carried[1])),
+        step=step,
+        seen=lambda carried: carried[0],  # "world_state" is among the observations
+    )
+
+
+class Rollout:
+    """Many environments with random actions: compiled, warm, and to be timed call by call."""
+
+    def __init__(self, make: Callable[[str], Game], name: str, envs: int, steps: int):
+        scenario = SCENARIOS[name]
+        self.units = sum(squad.count for side in scenario.squads for squad in side)
+        # On larger maps fewer steps a call, lest a slow simulator take minutes.
+        self.steps = max(1, steps * 6 // max(6, self.units))
+        self.env_steps = envs * self.steps
+        begin = time.perf_counter()
+        game = make(name)
+
+        def step(carried, key):
+            action_key, step_key = jax.random.split(key)
+            avail = jax.vmap(game.avail)(carried)
+            draws = jnp.where(avail > 0, jax.random.uniform(action_key, avail.shape), -1.0)
+            keys = jax.random.split(step_key, envs)
+            carried, rewards = jax.vmap(game.step)(keys, carried, draws.argmax(-1))
+            consumed = (jax.vmap(game.seen)(carried), avail, rewards)
+            return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
+
+        def start(key):
+            return jax.vmap(game.reset)(jax.random.split(key, envs))
+
+        def play(carried, key):
+            return jax.lax.scan(step, carried, jax.random.split(key, self.steps))
+
+        self.key = jax.random.key(0)
+        self.play = jax.jit(play).lower(jax.eval_shape(start, self.key), self.key).compile()
+        self.compiling = time.perf_counter() - begin
+        self.carried = jax.jit(start)(self.key)
+        self.seconds = math.inf
+        self.call()
+
+    def call(self) -> float:
+        """Play on; the seconds it took."""
+        self.key, key = jax.random.split(self.key)
+        jax.block_until_ready(key)
+        begin = time.perf_counter()
+        self.carried, consumed = jax.block_until_ready(self.play(self.carried, key))
+        seconds = time.perf_counter() - begin
+        if not jnp.isfinite(consumed).all():
+            raise SystemExit("something that was observed is not finite")
+        return seconds
+
+    @property
+    def rate(self) -> float:
+        """Env steps a second, in the fastest call that was timed."""
+        return self.env_steps / self.seconds
+
+
+def take_turns(rollouts: list[Rollout], repeats: int) -> None:
+    """Time them one after the other, again and again, so that a busy spell hits all."""
+    for _ in range(repeats):
+        for each in rollouts:
+            each.seconds = min(each.seconds, each.call())
+
+
+def first_step(envs: int) -> float:
+    """Seconds from nothing to the first step of a batch of 3m, compilation included."""
+    keys = jax.block_until_ready(jax.random.split(jax.random.key(0), envs))
+    begin = time.perf_counter()
+    env = prepare(registry.make_env("battle/3m", {}))
+    running = jax.jit(jax.vmap(env.reset))(keys)
+    stop = jnp.ones((envs, env.spec.n_agents), jnp.int32)
+    jax.block_until_ready(jax.jit(jax.vmap(env.step))(keys, running, stop))
+    return time.perf_counter() - begin
+
+
+def compare(maps: list[str], all_envs: list[int], steps: int, repeats: int, with_smax: bool) -> None:
+    """Print ours beside SMAX."""
+    known = smax_maps() if with_smax else {}
+    print(f"\n{'':<11} {'':>6} {'env steps/s':>23} {'':>7} {'compile':>17}")
+    print(f"{'map':<11} {'envs':>6} {'SMAX':>11} {'phalanx':>11} {'ratio':>7} {'SMAX':>8} {'phalanx':>8}")
+    for name in maps:
+        for envs in all_envs:
+            mine = Rollout(ours, name, envs, steps)
+            theirs = Rollout(smax, name, envs, steps) if name in known else None
+            take_turns([mine, theirs] if theirs else [mine], repeats)
+            rate, ratio, compiling = "-", "-", "-"
+            if theirs:
+                rate, ratio = f"{theirs.rate:,.0f}", f"{mine.rate / theirs.rate:.2f}x"
+                compiling = f"{theirs.compiling:.1f} s"
+            print(
+                f"{name:<11} {envs:>6} {rate:>11} {mine.rate:>11,.0f} {ratio:>7} {compiling:>8}"
+                f" {mine.compiling:>6.1f} s",
+                flush=True,
+            )
+
+
+def growth(envs: int, steps: int, repeats: int) -> None:
+    """Print how the cost of ours grows from the smallest map to the largest."""
+    rollouts = {name: Rollout(ours, name, envs, steps) for name in GROWTH}
+    take_turns(list(rollouts.values()), repeats)
+    print(f"\nphalanx, {envs} environments")
+    print(
+        f"{'map':<13} {'units':>5} {'env steps/s':>12} {'us a step':>10} {'of 3m':>7} {'bytes':>7}"
+        f" {'compile':>9}"
+    )
+    for name, each in rollouts.items():
+        reset = registry.make_env(f"battle/{name}", {}).reset
+        state, _ = jax.eval_shape(reset, jax.random.key(0))
+        cost = f"{1e6 / each.rate:>10.2f} {rollouts['3m'].rate / each.rate:>6.1f}x"
+        print(
+            f"{name:<13} {each.units:>5} {each.rate:>12,.0f} {cost} {device.bytes_of(state):>7,}"
+            f" {each.compiling:>7.1f} s"
+        )
+
+
+def load() -> str:
+    """How busy the machine was in the last minute."""
+    return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--maps", nargs="+", default=list(MAPS), choices=list(SCENARIOS), metavar="MAP")
+    parser.add_argument("--envs", type=int, nargs="+", default=[128, 1024], help="growth takes the first")
+    parser.add_argument("--steps", type=int, default=100, help="steps a call on 3m; fewer on larger maps")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--smax", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
+    args = parser.parse_args()
+    if args.smax and importlib.util.find_spec("jaxmarl") is None:
+        print("SMAX needs the package jaxmarl: pip install 'phalanx[bench]' (or --no-smax)")
+        raise SystemExit(2)
+    jax.config.update("jax_enable_compilation_cache", False)
+    packages = f"phalanx {phalanx.__version__}, jax {jax.__version__}"
+    packages += f", jaxmarl {version('jaxmarl')}" if args.smax else ""
+    print(f"{device.describe()}, {packages}, {load()}; best of {args.repeats}")
+    # Before anything else has compiled.
+    print(
+        f"battle/3m, {args.envs[0]} environments, first step after {first_step(args.envs[0]):.1f} s",
+        flush=True,
+    )
+    compare(args.maps, args.envs, args.steps, args.repeats, args.smax)
+    if args.growth:
+        growth(args.envs[0], args.steps, args.repeats)
+    print(f"\n{load()} at the end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Many copies of an environment behind numpy arrays, for learners that are not written in JAX."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.api import make_env
+from phalanx.envs.base import Env
+from phalanx.envs.wrappers import prepare
+from phalanx.errors import PhalanxError
+from phalanx.training import device
+from phalanx.types import Observation
+
+
+class Batch(NamedTuple):
+    """What n environments say after a step. All arrays are the caller's own."""
+
+    obs: np.ndarray
+    """(n, A, O) float32, to act on next: where an episode ended, the first of a new one"""
+    state: np.ndarray
+    """(n, X) float32, or (n, A, X) where the spec says `agent_state`"""
+    avail: np.ndarray
+    """(n, A, U) bool: the actions that each agent may take next"""
+    alive: np.ndarray
+    """(n, A) bool"""
+    reward: np.ndarray
+    """(n, A) float32"""
+    terminated: np.ndarray
+    """(n,) bool: the task itself ended; nothing is worth anything after this"""
+    truncated: np.ndarray
+    """(n,) bool: the episode was cut by its time limit; bootstrap from the `final_` arrays"""
+    final_obs: np.ndarray
+    """like `obs`, but where an episode ended its true last one"""
+    final_state: np.ndarray
+    final_avail: np.ndarray
+    info: dict[str, np.ndarray]
+    """`return` (n, A) and `length` (n,) of the episode so far or that ended, and what the environment adds;
+    empty after `reset`"""
+
+
+class VectorEnv:
+    """n copies of an environment, stepped together; an episode that ends is followed by a new one at once."""
+
+    def __init__(self, env: Env, n: int, seed: int = 0):
+        self.spec, self.n = env.spec, n
+        running = prepare(env)
+
+        def begin(key):
+            key, now = jax.random.split(key)
+            return key, running.reset(now)
+
+        def play(key, state, actions):
+            key, now = jax.random.split(key)
+            return key, *running.step(now, state, actions)
+
+        self._begin, self._play = jax.jit(jax.vmap(begin)), jax.jit(jax.vmap(play))
+        # Environment i plays the same whatever n is.
+        self._keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(n))
+        self._running: Any = None
+        self._avail = np.zeros(0)
+
+    def reset(self) -> Batch:
+        """Begin an episode in every environment."""
+        self._keys, self._running = self._begin(self._keys)
+        seen, shape = self._running.observation, (self.n, self.spec.n_agents)
+        none, no = np.zeros(shape, np.float32), np.zeros(self.n, bool)
+        return self._batch(seen, none, no, no, final=seen, info={})
+
+    def step(self, actions: Any) -> Batch:
+        """Play one step in every environment with `actions` (n, A) of whole numbers."""
+        if self._running is None:
+            raise PhalanxError("no episode is under way: call reset() first")
+        chosen = jnp.asarray(self._checked(actions), jnp.int32)
+        self._keys, self._running, step = self._play(self._keys, self._running, chosen)
+        outcome = (step.reward, step.terminated, step.truncated)
+        return self._batch(self._running.observation, *outcome, final=step.observation, info=step.info)
+
+    def _batch(self, seen: Observation, *outcome: Any, final: Observation, info: dict[str, Any]) -> Batch:
+        parts = (*seen, *outcome, final.obs, final.state, final.avail, info)
+        host = Batch(*jax.device_get(parts))
+        self._avail = host.avail
+        return jax.tree.map(np.array, host)  # JAX's own may not be written to, which PyTorch minds
+
+    def _checked(self, actions: Any) -> np.ndarray:
+        """`actions` as an array of legal ones. An agent that may take none at all may send anything."""
+        try:
+            chosen = np.asarray(actions)
+        except (TypeError, ValueError, RuntimeError) as error:  # rows of unequal length, a tensor on a GPU
+            raise PhalanxError(f"actions cannot be read as a numpy array: {error}") from None
+        wanted = (self.n, self.spec.n_agents)
+        if chosen.shape != wanted:
+            raise PhalanxError(f"actions must be {wanted}, one an environment and agent, not {chosen.shape}")
+        if not np.issubdtype(chosen.dtype, np.integer):
+            raise PhalanxError(f"actions must be whole numbers, such as int64, not {chosen.dtype}")
+        within = chosen.clip(0, self.spec.n_actions - 1)
+        legal = np.take_along_axis(self._avail, within[..., None], -1)[..., 0] & (within == chosen)
+        illegal = ~legal & self._avail.any(-1)
+        if illegal.any():
+            env, agent = map(int, np.argwhere(illegal)[0])
+            available = ", ".join(map(str, np.flatnonzero(self._avail[env, agent])))
+            raise PhalanxError(
+                f"environment {env}: {self.spec.agents[agent]} cannot take action {chosen[env, agent]} now; "
+                f"available: {available}"
+            )
+        return within
+
+
+def make_vec(env: str | Env, n: int, seed: int = 0, options: Mapping[str, Any] | None = None) -> VectorEnv:
+    """`n` environments as one, with numpy in and out: `make_vec("battle/3m", 32)`.
+
+    `env` is a name, with the environment's own `options`, or an environment object. The same `seed`
+    and actions give the same episodes.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise PhalanxError(f"n must be a whole number of at least 1, not {n!r}")
+    if isinstance(env, str):
+        env = make_env(env, **(options or {}))
+    elif not isinstance(env, Env):
+        raise PhalanxError(f"env must be a name or a phalanx.Env, not {type(env).__name__}")
+    elif options:
+        raise PhalanxError("options are for an environment given by name: build the object with them")
+    if env.spec.action_kind != "discrete":
+        raise PhalanxError(f"make_vec has no {env.spec.action_kind} actions, which {env.spec.name} needs")
+    device.configure()
+    return VectorEnv(env, int(n), seed)
