@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 import phalanx
 from phalanx import registry
+from phalanx.envs.battle.env import BattleState
 from phalanx.envs.battle.scenarios import SCENARIOS
 from phalanx.envs.wrappers import prepare
 from phalanx.training import device
@@ -180,6 +181,12 @@ def compare(maps: list[str], all_envs: list[int], steps: int, repeats: int, with
             )
 
 
+def state_bytes(carried: Any) -> int:
+    """Bytes of the battles themselves, without what the wrappers keep and without observations."""
+    is_battle = lambda x: isinstance(x, BattleState)  # noqa: E731
+    return device.bytes_of([x for x in jax.tree.leaves(carried, is_leaf=is_battle) if is_battle(x)])
+
+
 def growth(envs: int, steps: int, repeats: int) -> None:
     """Print how the cost of ours grows from the smallest map to the largest."""
     rollouts = {name: Rollout(ours, name, envs, steps) for name in GROWTH}
@@ -190,11 +197,9 @@ def growth(envs: int, steps: int, repeats: int) -> None:
         f" {'compile':>9}"
     )
     for name, each in rollouts.items():
-        reset = registry.make_env(f"battle/{name}", {}).reset
-        state, _ = jax.eval_shape(reset, jax.random.key(0))
         cost = f"{1e6 / each.rate:>10.2f} {rollouts['3m'].rate / each.rate:>6.1f}x"
         print(
-            f"{name:<13} {each.units:>5} {each.rate:>12,.0f} {cost} {device.bytes_of(state):>7,}"
+            f"{name:<13} {each.units:>5} {each.rate:>12,.0f} {cost} {state_bytes(each.carried) // envs:>7,}"
             f" {each.compiling:>7.1f} s"
         )
 

@@ -113,7 +113,13 @@ def test_hit_that_breaks_the_shield():
 
 def test_zealot_strikes_twice_and_armour_counts_each_time():
     units = play(
-        ["zealot"], ["stalker"], [(10, 10), (11.2, 10)], [Order(1), IDLE], 60, shield=[50, 8], health=[100, 80]
+        ["zealot"],
+        ["stalker"],
+        [(10, 10), (11.2, 10)],
+        [Order(1), IDLE],
+        60,
+        shield=[50, 8],
+        health=[100, 80],
     )
     hits = np.flatnonzero(np.diff(units.health[:, 1] + units.shield[:, 1], prepend=88) < 0)
     assert hits.tolist() == [0, 5, 20, 25, 39, 44, 58]  # every 19.2 loops, and 4.48 after each
@@ -149,9 +155,7 @@ def test_medivac_without_energy_heals_nothing():
 
 
 def test_shield_waits_ten_seconds_and_then_regenerates():
-    units = play(
-        ["zealot"], ["marine"], [(10, 10), (30, 10)], [IDLE, IDLE], 200, shield=[20, 0], calm=[0, 0]
-    )
+    units = play(["zealot"], ["marine"], [(10, 10), (30, 10)], [IDLE, IDLE], 200, shield=[20, 0], calm=[0, 0])
     assert (units.shield[:160, 0] == 20).all()
     np.testing.assert_allclose(units.shield[160:, 0], 20 + 0.125 * np.arange(1, 41))
     assert (units.health[:, 0] == 100).all()
@@ -165,9 +169,7 @@ def test_zerg_regenerate():
 def test_colossus_burns_a_line_across_its_shot():
     # The shot goes east: the line runs north and south through the zergling in the middle.
     row = [(15.0, 16 + 0.76 * k) for k in range(-4, 5)]
-    units = play(
-        ["colossus"], ["zergling"] * 9, [(10, 16), *row], [Order(5), *[IDLE] * 9], 12
-    )
+    units = play(["colossus"], ["zergling"] * 9, [(10, 16), *row], [Order(5), *[IDLE] * 9], 12)
     dead = (units.health[-1, 1:] <= 0).tolist()
     # 1.4 long on each side, and whoever's circle of 0.375 touches it: up to 1.775 away.
     assert dead == [abs(k) * 0.76 <= 1.775 for k in range(-4, 5)] and sum(dead) == 5
@@ -175,9 +177,7 @@ def test_colossus_burns_a_line_across_its_shot():
 
 
 def test_colossus_beam_misses_who_stands_behind():
-    units = play(
-        ["colossus"], ["zergling"] * 2, [(10, 16), (15, 16), (15.8, 16)], [Order(1), IDLE, IDLE], 12
-    )
+    units = play(["colossus"], ["zergling"] * 2, [(10, 16), (15, 16), (15.8, 16)], [Order(1), IDLE, IDLE], 12)
     assert units.health[-1, 1] <= 0 < units.health[-1, 2]
 
 
@@ -251,9 +251,7 @@ def test_kiting():
 def test_another_order_cancels_a_wind_up():
     attack = play(["stalker"], ["zealot"], [(10, 10), (15, 10)], [Order(1), IDLE], 2)
     assert attack.swing[-1, 0] > 0
-    away = play(
-        ["stalker"], ["zealot"], [(10, 10), (15, 10)], [Order(goal=(2, 10)), IDLE], 20, swing=[2, 0]
-    )
+    away = play(["stalker"], ["zealot"], [(10, 10), (15, 10)], [Order(goal=(2, 10)), IDLE], 20, swing=[2, 0])
     assert not away.fired.any() and (away.cooldown[:, 0] <= 0).all(), "no shot, and no cooldown spent"
 
 
@@ -338,18 +336,14 @@ def test_ground_weapons_do_not_hit_flyers():
 
 @pytest.mark.parametrize(("distance", "noticed"), [(5 + 0.75 - 0.05, True), (5 + 0.75 + 0.05, False)])
 def test_enemies_notice_within_their_scan_range(distance, noticed):
-    units = play(
-        ["marine"], ["marine"], [(10, 10), (10 + distance, 10)], [IDLE, IDLE], 20, acquire=True
-    )
+    units = play(["marine"], ["marine"], [(10, 10), (10 + distance, 10)], [IDLE, IDLE], 20, acquire=True)
     assert (units.health[-1, 0] < 45) == noticed
     assert units.health[-1, 1] == 45, "allies do nothing by themselves"
 
 
 def test_enemies_take_the_nearest_and_stay_with_it_while_they_can_hit_it():
     at = [(10, 10), (14.5, 10), (14, 13.5)]
-    units = play(
-        ["marine", "marine"], ["marine"], at, [Order(goal=(10, 20)), IDLE, IDLE], 3, acquire=True
-    )
+    units = play(["marine", "marine"], ["marine"], at, [Order(goal=(10, 20)), IDLE, IDLE], 3, acquire=True)
     assert units.aim[-1, 2] == 1
     # Another one comes closer; the target is kept.
     comes = play(

@@ -116,6 +116,8 @@ def make_vec(env: str | Env, n: int, seed: int = 0, options: Mapping[str, Any] |
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise PhalanxError(f"n must be a whole number of at least 1, not {n!r}")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise PhalanxError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
     if isinstance(env, str):
         env = make_env(env, **(options or {}))
     elif not isinstance(env, Env):

@@ -27,7 +27,7 @@ LOOPS = 8  # game loops in an env step
 NOBODY = -1
 FAR = 4000.0  # where the dead are put, so that no distance test finds them
 NEVER_GIVE_UP = 1000.0  # a target at this distance is still pursued; one at FAR is not
-CLOSE_IN = 0.01  # how much deeper than its range a unit walks in, against rounding
+ARRIVED = 0.01  # who is this close to its goal stays there
 MOST_PUSH = 0.25  # cells that a crowd can move a unit in a loop
 HESITATION = 0.5  # how much slower a unit walks whose way is wholly barred
 PATIENCE = 0.75  # how much of its detour a unit that was barred keeps up, from loop to loop
@@ -84,10 +84,7 @@ def _row(unit: UnitType) -> Params:
         speed=unit.speed * loop,
         acceleration=unit.acceleration * loop * loop,
         regeneration=unit.regeneration * loop,
-        **{
-            name: unit.delivery == name
-            for name in ("instant", "missile", "double", "beam", "burst", "heal")
-        },
+        **{name: unit.delivery == name for name in ("instant", "missile", "double", "beam", "burst", "heal")},
     )
 
 
@@ -301,9 +298,7 @@ class Seen(NamedTuple):
     """bool: there is a target, and it can be attacked"""
 
 
-def _loop(
-    world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitter: Array, u: Units
-) -> Units:
+def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitter: Array, u: Units) -> Units:
     alive = u.health > 0
     seen = _look(world, p, orders, u, alive)
     reach = seen.has & (seen.gap <= p.range)
@@ -360,24 +355,22 @@ def _move(world, p: Params, contact, orders: Orders, u: Units, alive, seen: Seen
     """Where everybody stands after the loop, how barred their ways were, and their pace."""
     to_x = jnp.where(seen.has, seen.x, orders.goal_x)
     to_y = jnp.where(seen.has, seen.y, orders.goal_y)
-    limit = jnp.where(seen.has, seen.gap - p.range + CLOSE_IN, SIZE)
     if world.terrain.rectangle is None:
         via, via_x, via_y = _waypoint(world.terrain, u.x, u.y, to_x, to_y)
         via = via & ~p.flying & ~p.strides
         to_x, to_y = jnp.where(via, via_x, to_x), jnp.where(via, via_y, to_y)
-        limit = jnp.where(via, SIZE, limit)
     dx, dy = to_x - u.x, to_y - u.y
     way = jnp.sqrt(dx * dx + dy * dy)
-    wants = alive & (seen.has | orders.walks) & ~reach & ~swings & (p.speed > 0) & (way > CLOSE_IN)
+    wants = alive & (seen.has | orders.walks) & ~reach & ~swings & (p.speed > 0) & (way > ARRIVED)
     pace, speed = u.pace, p.speed
     if pace is not None:
         pace = jnp.where(wants, jnp.minimum(pace + p.acceleration, p.speed), 0.0)
         speed = pace
-    length = jnp.minimum(speed, jnp.minimum(limit, way))
+    length = jnp.minimum(speed, way)
     # Who was barred turns aside, half of the units to the left and half to the right.
     side = np.where(np.arange(world.n) % 2, 1.0, -1.0).astype(np.float32)[:, None] * u.blocked
     ahead = 1 - u.blocked
-    scale = 1 / (jnp.maximum(way, CLOSE_IN) * jnp.sqrt(ahead * ahead + u.blocked * u.blocked))
+    scale = 1 / (jnp.maximum(way, ARRIVED) * jnp.sqrt(ahead * ahead + u.blocked * u.blocked))
     ux, uy = (ahead * dx - side * dy) * scale, (ahead * dy + side * dx) * scale
     length = jnp.where(wants, length * (1 - HESITATION * u.blocked), 0.0)
     vx, vy = ux * length, uy * length
@@ -593,9 +586,7 @@ def _hurt(world: World, p: Params, u: Units, raw: Array, count: Array) -> Units:
     past = raw - jnp.minimum(raw, u.shield)
     absorbed = jnp.floor(u.shield * count / jnp.maximum(raw, 1e-6) + 1e-4)
     piercing = count - jnp.minimum(absorbed, count)
-    loss = jnp.where(
-        past > 0, jnp.maximum(past - p.armour * piercing, data.LEAST_DAMAGE * piercing), 0.0
-    )
+    loss = jnp.where(past > 0, jnp.maximum(past - p.armour * piercing, data.LEAST_DAMAGE * piercing), 0.0)
     return u._replace(
         health=jnp.maximum(u.health - loss, 0.0),
         shield=jnp.maximum(u.shield - raw, 0.0),

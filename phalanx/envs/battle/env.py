@@ -229,9 +229,7 @@ class Battle(Env):
         orders = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), ours, theirs)
         low, high = JITTER
         units = combat.advance(world, params, state.units, orders, low + (high - low) * noise[: world.n])
-        after = state._replace(
-            units=units, memory=memory, last_action=actions, steps=state.steps + 1
-        )
+        after = state._replace(units=units, memory=memory, last_action=actions, steps=state.steps + 1)
         after = self._sighted(params, after, noise)
         outcome = self._outcome(params, units)
         reward = self._reward(params, state.units, units, outcome)

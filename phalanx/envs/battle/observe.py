@@ -379,7 +379,9 @@ class Observer:
         friend_bits = [jnp.broadcast_to(each[None], (count, *each.shape)) for each in (*bits[0], did)]
         foe_bits = [jnp.broadcast_to(each[None], (count, *each.shape)) for each in bits[1]]
         friends = jnp.where(present[:, allies], jnp.concatenate([jnp.stack(ours, 2), *friend_bits], 2), 0.0)
-        foes = jnp.where(present[:, enemies], jnp.concatenate([jnp.stack(theirs, 2), *foe_bits, where], 2), 0.0)
+        foes = jnp.where(
+            present[:, enemies], jnp.concatenate([jnp.stack(theirs, 2), *foe_bits, where], 2), 0.0
+        )
         one, nothing = jnp.ones((count, batch)), jnp.zeros((count, batch))
         own = [one, nothing, nothing, nothing, health[allies]]
         own += [shield[allies]] if self.shields[0] else []
