@@ -7,17 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import LONG
 
 from phalanx.envs import battle
-from phalanx.envs.battle import combat, spawn
-from phalanx.envs.battle.combat import NOBODY, Orders, World
+from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
+from phalanx.envs.battle.world import NOBODY, Orders, World, nearest, nearest_index
 from phalanx.envs.wrappers import prepare
 from phalanx.ops.batching import batch_last, fold
 from phalanx.registry import make_env
-
-from conftest import LONG
 
 STOP, NORTH, SOUTH, EAST, WEST = range(1, 6)
 
@@ -67,7 +66,8 @@ def enemies(trace, field: str) -> np.ndarray:
 def test_every_scenario_has_a_name_and_every_name_a_scenario():
     v2 = [f"v2_{race}_{a}_vs_{e}" for race in RACES for a, e in V2_TEAMS]
     assert list(battle.NAMES) == [*SCENARIOS, *v2]
-    assert len(SCENARIOS) == 24 and len(v2) == 15
+    assert len(SCENARIOS) == 24
+    assert len(v2) == 15
 
 
 def test_types_for_sharing():
@@ -144,7 +144,8 @@ def test_enemies_give_up_who_has_left_and_hits_no_more():
 
     trace = play("3s_vs_3z", hits_then_runs, 8, away([(22.0, 22.8), (2, 2), (2, 4)]))
     aim = enemies(trace, "aim")
-    assert (aim == 0).all(1).any() and (aim[-1] == NOBODY).all()
+    assert (aim == 0).all(1).any()
+    assert (aim[-1] == NOBODY).all()
 
 
 def test_zerglings_hunt_the_colossi_round_the_cliff():
@@ -152,7 +153,8 @@ def test_zerglings_hunt_the_colossi_round_the_cliff():
     both_live = [i for i, (_, timestep) in enumerate(trace) if int(timestep.info["dead_allies"]) == 0]
     assert (enemies(trace, "aim")[1 : both_live[-1]] >= 0).all()
     y = enemies(trace, "y")
-    assert y[0].max() < 12 and (y[-1] > 14).sum() > 10
+    assert y[0].max() < 12
+    assert (y[-1] > 14).sum() > 10
     assert len(both_live) < len(trace), "and kill one of them, which does not resist"
 
 
@@ -168,7 +170,8 @@ def test_enemy_medivac_heals_and_follows():
 
 def test_zealot_of_2m_vs_1z_marches_between_the_marines():
     goals = Battle("2m_vs_1z")._starts.goal
-    assert (goals[:, 1] == 12).all() and goals[:, 0].min() < 14 < 18 < goals[:, 0].max()
+    assert (goals[:, 1] == 12).all()
+    assert goals[:, 0].min() < 14 < 18 < goals[:, 0].max()
 
 
 class Idlers:
@@ -195,7 +198,8 @@ def test_opponent_is_a_value():
             jax.random.key(int(state.steps)), state, jnp.asarray(nearest_enemy(env, state))
         )
         total += float(timestep.reward[0])
-    assert bool(timestep.info["won"]) and int(timestep.info["dead_allies"]) == 0
+    assert bool(timestep.info["won"])
+    assert int(timestep.info["dead_allies"]) == 0
     np.testing.assert_allclose(total, 20, rtol=1e-5)
     assert float(state.memory[0]) == int(state.steps) > 0
     still = state.units.health[3:] > 0
@@ -242,11 +246,12 @@ def test_v2_draws_teams():
 
 
 def test_v2_draws_starts():
-    env, (state, _) = drawn("protoss_5_vs_5")
+    _env, (state, _) = drawn("protoss_5_vs_5")
     x, y = state.units.x, state.units.y
     mirrored = (np.abs(x[:, :5] + x[:, 5:] - 32) < 1e-3).all(1)
     assert 0.4 < mirrored.mean() < 0.6
-    assert (x[mirrored][:, :5] <= 16).all() and (y[mirrored][:, :5] == y[mirrored][:, 5:]).all()
+    assert (x[mirrored][:, :5] <= 16).all()
+    assert (y[mirrored][:, :5] == y[mirrored][:, 5:]).all()
     assert x[mirrored][:, 0].std() > 3
     ring = ~mirrored
     assert (np.hypot(x[ring][:, :5] - 16, y[ring][:, :5] - 16) < 2.5).all(), "allies in the middle"
@@ -261,9 +266,11 @@ def test_epo_shows_each_enemy_to_one_agent():
     for key in jax.random.split(jax.random.key(1), 12):
         state, step = played(jax.random.split(key, 512), state, jnp.full((512, 5), EAST))
     known = np.asarray(state.known)
-    assert (known.sum(1) <= 1).all() and known.any()
+    assert (known.sum(1) <= 1).all()
+    assert known.any()
     distance = np.asarray(step.observation.obs)[:, :, 4:44].reshape(512, 5, 5, 8)[..., 1]
-    assert ((distance > 0).sum(1) <= 1).all() and (distance > 0).any()
+    assert ((distance > 0).sum(1) <= 1).all()
+    assert (distance > 0).any()
 
 
 def test_looking_turns_the_cone():
@@ -283,7 +290,7 @@ STEPS = 10**6 if LONG else 3_200
 
 @pytest.mark.parametrize("name", list(battle.NAMES) if LONG else SOME)
 def test_what_always_holds(name):
-    """Random actions for many steps: finite numbers, bounds kept, the dead do nothing, nobody leaves the ground."""
+    """Under random actions: finite numbers, bounds kept, the dead do nothing, nobody leaves the ground."""
     bare = make_env(f"battle/{name}", {})
     env, world = prepare(bare), bare._world
     envs = 1024 if LONG else 32
@@ -365,10 +372,10 @@ def test_fold_is_the_same_in_turn_and_at_once():
     def pair(column):
         value, index = column
         distance = jnp.abs(rows - value)
-        return distance, combat.nearest(distance, index), distance
+        return distance, nearest(distance, index), distance
 
     got = fold(pair, ("sum", "min", "max"), columns)
     distance = np.abs(np.asarray(rows)[None] - np.asarray(columns[0])[:, None])
     np.testing.assert_allclose(got[0], distance.sum(0))
-    np.testing.assert_array_equal(combat.nearest_index(got[1]), distance.argmin(0))
+    np.testing.assert_array_equal(nearest_index(got[1]), distance.argmin(0))
     np.testing.assert_allclose(got[2], distance.max(0))

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.envs.battle import combat
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.terrain import Terrain
+from phalanx.envs.battle.world import Units, start
 from phalanx.ops.batching import batch_last
 from phalanx.registry import make_env
 
@@ -48,7 +48,7 @@ def as_state(env: Any, s: dict[str, np.ndarray], steps: int = 0, **more: Any) ->
     world = env._world
     kinds = more.get("kinds")
     params = world.params(None if kinds is None else kinds[:, None])
-    units = combat.start(world, params, both(s, "x")[:, None], both(s, "y")[:, None])
+    units = start(world, params, both(s, "x")[:, None], both(s, "y")[:, None])
     units = jax.tree.map(lambda x: x[..., 0], units)
     ours = len(s["ally_x"])
     units = units._replace(
@@ -130,7 +130,8 @@ def test_options_show_what_smacs_options_show(name, variant):
     grid = RECORDED["grid/lane/height"]
     env._world.terrain.__dict__["level"] = 4 * grid
     assert_view(looker(env)(state), s)
-    assert env.spec.obs_size == s["obs"].shape[1] and env.spec.state_size == s["state"].shape[0]
+    assert env.spec.obs_size == s["obs"].shape[1]
+    assert env.spec.state_size == s["state"].shape[0]
 
 
 @pytest.mark.parametrize("name", ["2s3z", "MMM"])
@@ -170,8 +171,8 @@ def assert_reward(env: Battle, s: dict[str, np.ndarray], wanted: dict[str, Any])
     assert bool(outcome[0] == 1) == wanted["battle_won"]
 
 
-def units_with(env: Battle, s: dict[str, np.ndarray], prefix: str) -> combat.Units:
-    units = combat.start(env._world, env._world.params(None), *jnp.zeros((2, env._world.n, 1)))
+def units_with(env: Battle, s: dict[str, np.ndarray], prefix: str) -> Units:
+    units = start(env._world, env._world.params(None), *jnp.zeros((2, env._world.n, 1)))
     shield = None if units.shield is None else both(s, "shield", prefix)[:, None]
     return units._replace(health=both(s, "health", prefix)[:, None], shield=shield)
 
@@ -180,7 +181,7 @@ def units_with(env: Battle, s: dict[str, np.ndarray], prefix: str) -> combat.Uni
 def test_endings_are_smacs(name):
     env, s = battle(name), situation(f"end/{name}/")
     alive = np.concatenate([s["ally_alive"], s["enemy_alive"]], axis=1).T
-    units = combat.start(env._world, env._world.params(None), *jnp.zeros((2, *alive.shape)))
+    units = start(env._world, env._world.params(None), *jnp.zeros((2, *alive.shape)))
     units = units._replace(health=units.health * alive)
     outcome = np.asarray(env._outcome(env._world.params(None), units))
     np.testing.assert_array_equal(np.where(outcome == 2, 9, outcome), s["end_code"])
@@ -237,7 +238,7 @@ def test_endings_are_smacv2s():
     kinds = jnp.repeat(kinds_of(env, s)[:, None], len(s["end_code"]), axis=1)
     params = env._world.params(kinds)
     alive = np.concatenate([s["ally_alive"], s["enemy_alive"]], axis=1).T
-    units = combat.start(env._world, params, *jnp.zeros((2, *alive.shape)))
+    units = start(env._world, params, *jnp.zeros((2, *alive.shape)))
     outcome = np.asarray(env._outcome(params, units._replace(health=units.health * alive)))
     np.testing.assert_array_equal(np.where(outcome == 2, 9, outcome), s["end_code"])
 

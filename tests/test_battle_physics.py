@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from phalanx.envs.battle import combat
-from phalanx.envs.battle.combat import NEVER_GIVE_UP, NOBODY, Orders, Units, World
 from phalanx.envs.battle.terrain import Terrain
 from phalanx.envs.battle.units import LIBERTY, unit_types
+from phalanx.envs.battle.world import NEVER_GIVE_UP, NOBODY, Orders, Units, World, start
 
 TYPES = unit_types("liberty")
 
@@ -50,7 +50,7 @@ def play(
     )
     params = world.params(None)
     x, y = jnp.array(at, jnp.float32).T[..., None]
-    units = combat.start(world, params, x, y)
+    units = start(world, params, x, y)
     units = units._replace(**{name: jnp.asarray(v, jnp.float32)[:, None] for name, v in values.items()})
     goals = jnp.array([order.goal or (0, 0) for order in orders], jnp.float32).T[..., None]
     told = Orders(
@@ -123,7 +123,8 @@ def test_zealot_strikes_twice_and_armour_counts_each_time():
     )
     hits = np.flatnonzero(np.diff(units.health[:, 1] + units.shield[:, 1], prepend=88) < 0)
     assert hits.tolist() == [0, 5, 20, 25, 39, 44, 58]  # every 19.2 loops, and 4.48 after each
-    assert units.shield[0, 1] == 0 and units.health[0, 1] == 80
+    assert units.shield[0, 1] == 0
+    assert units.health[0, 1] == 80
     np.testing.assert_allclose(units.health[hits, 1], [80, 73, 66, 59, 52, 45, 38])
 
 
@@ -172,8 +173,10 @@ def test_colossus_burns_a_line_across_its_shot():
     units = play(["colossus"], ["zergling"] * 9, [(10, 16), *row], [Order(5), *[IDLE] * 9], 12)
     dead = (units.health[-1, 1:] <= 0).tolist()
     # 1.4 long on each side, and whoever's circle of 0.375 touches it: up to 1.775 away.
-    assert dead == [abs(k) * 0.76 <= 1.775 for k in range(-4, 5)] and sum(dead) == 5
-    assert (units.health[2 + 5, 1:] > 0).all() and units.health[2 + 6, 5] <= 0, "6 loops after the shot"
+    assert dead == [abs(k) * 0.76 <= 1.775 for k in range(-4, 5)]
+    assert sum(dead) == 5
+    assert (units.health[2 + 5, 1:] > 0).all(), "not before 6 loops after the shot"
+    assert units.health[2 + 6, 5] <= 0
 
 
 def test_colossus_beam_misses_who_stands_behind():
@@ -252,7 +255,8 @@ def test_another_order_cancels_a_wind_up():
     attack = play(["stalker"], ["zealot"], [(10, 10), (15, 10)], [Order(1), IDLE], 2)
     assert attack.swing[-1, 0] > 0
     away = play(["stalker"], ["zealot"], [(10, 10), (15, 10)], [Order(goal=(2, 10)), IDLE], 20, swing=[2, 0])
-    assert not away.fired.any() and (away.cooldown[:, 0] <= 0).all(), "no shot, and no cooldown spent"
+    assert not away.fired.any()
+    assert (away.cooldown[:, 0] <= 0).all(), "and no cooldown is spent"
 
 
 def test_shot_that_has_left_flies_on_when_its_sender_dies():
@@ -261,7 +265,8 @@ def test_shot_that_has_left_flies_on_when_its_sender_dies():
                  shield=[0, 50, 0], cooldown=[0, 0, 5])  # fmt: skip
     died = int(np.argmin(units.health[:, 0] > 0))
     assert fired(units, 0)[0] < died
-    assert units.shield[died, 1] == 50 and units.shield[-1, 1] == 40
+    assert units.shield[died, 1] == 50
+    assert units.shield[-1, 1] == 40
 
 
 def test_walls_of_units_hold():
@@ -312,11 +317,13 @@ def test_colossus_crosses_the_cliff_and_a_zergling_walks_round():
         ["colossus"], ["zergling"], [(16, 16), (16, 10)],
         [Order(goal=(16, 9)), Order(goal=(16, 17))], 300, terrain="ravine",
     )  # fmt: skip
-    assert abs(units.x[:, 0] - 16).max() < 0.1 and units.y[-1, 0] < 9.2, "straight down"
+    assert abs(units.x[:, 0] - 16).max() < 0.1, "straight down"
+    assert units.y[-1, 0] < 9.2
     x, y = units.x[:, 1], units.y[:, 1]
     assert np.hypot(x[-1] - 16, y[-1] - 17) < 0.5, "it arrives"
     on_band = (y > 12) & (y < 14)
-    assert on_band.any() and ((x[on_band] < 4) | (x[on_band] > 28)).all(), "by the flank"
+    assert on_band.any()
+    assert ((x[on_band] < 4) | (x[on_band] > 28)).all(), "by the flank"
 
 
 def test_flyers_and_walkers_do_not_collide():
@@ -324,7 +331,9 @@ def test_flyers_and_walkers_do_not_collide():
         ["medivac", "marine"], ["marine"], [(10, 10), (12, 10), (30, 30)],
         [Order(goal=(20, 10)), IDLE, IDLE], 80,
     )  # fmt: skip
-    assert units.x[-1, 0] > 18 and (units.x[:, 1] == 12).all() and (units.y[:, 0] == 10).all()
+    assert units.x[-1, 0] > 18
+    assert (units.x[:, 1] == 12).all()
+    assert (units.y[:, 0] == 10).all()
 
 
 def test_ground_weapons_do_not_hit_flyers():

@@ -11,12 +11,13 @@ import numpy as np
 from phalanx.config import option
 from phalanx.envs.base import Env, numbered
 from phalanx.envs.battle import combat, scenarios, spawn
-from phalanx.envs.battle.combat import JITTER, NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World
+from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
 from phalanx.envs.battle.observe import DIRECTIONS, MOVE, NORTH, WEST, Extra, Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
+from phalanx.envs.battle.world import NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World, of_side, start
 from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
@@ -116,7 +117,7 @@ class Battle(Env):
     @cached_property
     def observer(self) -> Observer:
         """How this battle is shown: the layout of observations and state."""
-        ours, theirs = self._kinds
+        ours, _ = self._kinds
         labels = tuple(dict.fromkeys(ours)) if len(set(ours)) > 1 else ()
         # SMAC numbers the enemies' types the other way round on its stalker and zealot maps.
         enemy_labels = labels[::-1] if labels == ("stalker", "zealot") else labels
@@ -182,7 +183,7 @@ class Battle(Env):
     def _begin(self, x: Array, y: Array, goal: Array) -> tuple[BattleState, View]:
         world, params = self._world, self._world.params(None)
         state = BattleState(
-            units=combat.start(world, params, x, y),
+            units=start(world, params, x, y),
             kinds=None,
             memory=self._opponent.start(world, goal),
             last_action=jnp.full((world.allies, x.shape[1]), -1, jnp.int32),
@@ -350,7 +351,7 @@ def ally_orders(observer: Observer, params: Params, units: Units, actions: Array
     target = actions - observer.first_target
     first = world.allies
     if world.can.heal:
-        heal = params.heal[allies] if params.heal.shape[0] > 1 else params.heal
+        heal = of_side(params.heal, allies)
         first = jnp.where(heal, 0, first)
     moves = (actions >= NORTH) & (actions <= WEST)
     step = MOVE * jnp.asarray(DIRECTIONS)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from phalanx.envs.battle.combat import NOBODY
 from phalanx.envs.battle.observe import NO_OP, Observer
+from phalanx.envs.battle.world import NOBODY
 from phalanx.types import Array, Observation
 
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.battle.combat import Params, Units, World, _of
 from phalanx.envs.battle.terrain import SIZE
 from phalanx.envs.battle.units import ENERGY_MAX
+from phalanx.envs.battle.world import Params, Units, World, of_side
 from phalanx.types import Array
 
 NO_OP, STOP, NORTH, SOUTH, EAST, WEST, FIRST_TARGET = range(7)
@@ -346,7 +346,7 @@ class Observer:
         ready = jnp.maximum(u.cooldown[allies], 0.0) / scale
         if u.energy is None:
             return ready
-        return jnp.where(_of(p.heal, allies), u.energy[allies] / ENERGY_MAX, ready)
+        return jnp.where(of_side(p.heal, allies), u.energy[allies] / ENERGY_MAX, ready)
 
     def _agent_state(self, p, kinds, u: Units, avail, place, visible, shield, bits, did) -> Array:
         """(A, X, B): the state as one agent sees it, in the layout of MAPPO's authors' environment.

@@ -9,9 +9,10 @@ from typing import NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.battle.combat import (
+from phalanx.envs.battle.combat import LOOPS
+from phalanx.envs.battle.units import LOOPS_PER_SECOND
+from phalanx.envs.battle.world import (
     FAR,
-    LOOPS,
     NEVER_GIVE_UP,
     NO_ONE_NEAR,
     NOBODY,
@@ -21,9 +22,9 @@ from phalanx.envs.battle.combat import (
     World,
     nearest,
     nearest_index,
+    of_side,
     pick,
 )
-from phalanx.envs.battle.units import LOOPS_PER_SECOND
 from phalanx.ops.batching import fold
 from phalanx.types import Array, PyTree
 
@@ -111,7 +112,7 @@ class Script(NamedTuple):
         held = jnp.where(pick(alive, held), held, NOBODY)
         aim = jnp.where(held == NOBODY, answer, held)
         answers = (aim == answer) | ((aim == foe) & (alarm > 0))
-        keep = jnp.where(answers, LEASH, p.scan[enemies] if p.scan.shape[0] > 1 else p.scan)
+        keep = jnp.where(answers, LEASH, of_side(p.scan, enemies))
         if self.hunt:
             aim = jnp.where(aim == NOBODY, _closest_ally(world, p, units, far_x, far_y), aim)
             keep = jnp.full_like(keep, NEVER_GIVE_UP)
@@ -126,7 +127,7 @@ def _closest_ally(world: World, p: Params, units: Units, far_x: Array, far_y: Ar
     """(E, B): the nearest ally that each enemy can hit, wherever it is."""
     allies, enemies = world.sides
     x, y = units.x[enemies], units.y[enemies]
-    hits_air = p.hits_air[enemies] if p.hits_air.shape[0] > 1 else p.hits_air
+    hits_air = of_side(p.hits_air, enemies)
     flying = jnp.broadcast_to(p.flying, (world.n, p.flying.shape[-1]))[allies]
 
     def looks(ally):

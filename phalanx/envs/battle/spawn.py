@@ -48,9 +48,9 @@ def pack(
         unit = types[squad.kind]
         spots = np.array(squad.place) + lattice(rng)
         cells = np.floor(spots).astype(int)
-        inside = ((cells >= 0) & (cells < SIZE)).all(axis=1)
-        inside[inside] &= terrain.walkable[tuple(cells[inside].T)] | unit.flying
-        free = inside
+        inside = np.all((cells >= 0) & (cells < SIZE), axis=1)
+        x, y = cells.clip(0, SIZE - 1).T
+        free = inside & (terrain.walkable[x, y] | unit.flying)
         for other, at in placed:
             if (other.flying, other.strides) == (unit.flying, unit.strides):
                 free = free & (np.hypot(*(spots - at).T) >= other.body + unit.body + GAP)
@@ -72,13 +72,15 @@ def starts(scenario: Scenario, types: dict[str, UnitType], terrain: Terrain) -> 
     for _ in range(STARTS):
         ours = pack(allies, types, terrain, rng)
         rank = [INDEX_ORDER.index(kind) for kind in ally_kinds]
-        ours = ours[np.lexsort((ours[:, 1], ours[:, 0], rank))]
+        ours = ours[np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))]
         theirs = pack(enemies, types, terrain, rng)
         goal = _goal(scenario, rng)
         if scenario.march not in ("hunt", "stay"):
             theirs = _walk(theirs, goal, speeds * LOOPS_BEFORE / LOOPS_PER_SECOND, terrain)
         x, y = np.concatenate([ours, theirs]).T
-        xs.append(x), ys.append(y), goals.append(goal)
+        xs.append(x)
+        ys.append(y)
+        goals.append(goal)
     return Starts(*(np.array(each, np.float32) for each in (xs, ys, goals)))
 
 

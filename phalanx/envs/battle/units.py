@@ -57,11 +57,6 @@ class UnitType:
     """Health a second."""
     acceleration: float = 1000
 
-    @property
-    def hits(self) -> int:
-        """Times that one delivery strikes; armour counts each time."""
-        return 2 if self.delivery == "beam" else 1
-
 
 ZERG_REGENERATION = 0.2734375
 

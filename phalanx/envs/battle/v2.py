@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.config import option, with_default
-from phalanx.envs.battle import combat, spawn
-from phalanx.envs.battle.combat import Params, World
+from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.observe import FIRST_TARGET, LOOKS, Observer, View, _in_cone
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.scenarios import EXCEPTIONS, RACES, TYPE_CHANCES, V2_LIMIT, Squad
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import unit_types
+from phalanx.envs.battle.world import Params, World, start
 from phalanx.ops.batching import batch_last
 from phalanx.types import Array, TimeStep
 
@@ -76,7 +76,7 @@ class BattleV2(Battle):
 
     @cached_property
     def observer(self) -> Observer:
-        return self._observer((RACES[self.race],) * 2, unit_ranges=True, cone=self.conic_view)
+        return self._observer((RACES[self.race], RACES[self.race]), unit_ranges=True, cone=self.conic_view)
 
     @property
     def _agent_types(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class BattleV2(Battle):
         return state, self._timestep(view, *self._nothing_yet())
 
     def _draw_teams(self, key: Array) -> Array:
-        """(N,) int32: types at random; the enemies' are the allies', and those of extra ones are drawn too."""
+        """(N,) int32: random types; the enemies' are the allies', and those of extra ones are drawn."""
         draw, other = jax.random.uniform(key, (2, max(self.allies, self.enemies)))
         bounds = np.cumsum(TYPE_CHANCES)
         kinds = (draw >= bounds[0]).astype(jnp.int32) + (draw >= bounds[1])
@@ -163,7 +163,7 @@ class BattleV2(Battle):
             drawn = noise[self._noise :].reshape(self.allies, self.enemies, batch)
             lucky = drawn < self.prob_obs_enemy
         state = BattleState(
-            units=combat.start(world, params, x, y),
+            units=start(world, params, x, y),
             kinds=kinds,
             memory=self._opponent.start(world, jnp.full((2, batch), CENTRE)),
             last_action=jnp.full((self.allies, batch), -1, jnp.int32),

@@ -1,0 +1,122 @@
+"""Walking: towards a target or a goal, round corners and crowds, and never where one cannot stand."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.envs.battle.terrain import SIZE, Terrain
+from phalanx.envs.battle.world import FAR, Orders, Params, Seen, Units, World
+from phalanx.ops.batching import fold
+from phalanx.types import Array
+
+ARRIVED = 0.01  # who is this close to its goal stays there
+MOST_PUSH = 0.25  # cells that a crowd can move a unit in a loop
+HESITATION = 0.5  # how much slower a unit walks whose way is wholly barred
+PATIENCE = 0.75  # how much of its detour a unit that was barred keeps up, from loop to loop
+NO_CONTACT = -1000.0
+EDGE = 1e-3  # how close to the border of its ground a unit can come
+
+
+def contact(world: World, p: Params) -> Any:
+    """(N, N, 1 or B): how close the centres of two units can come; NO_CONTACT for those in two planes."""
+    plane = p.flying + 2 * p.strides
+    xp = np if isinstance(plane, np.ndarray) and isinstance(p.body, np.ndarray) else jnp
+    touch = (plane[:, None] == plane[None]) & ~np.eye(world.n, dtype=bool)[..., None]
+    return xp.where(touch, p.body[:, None] + p.body[None], NO_CONTACT).astype(np.float32)
+
+
+def move(
+    world: World,
+    p: Params,
+    contact: Any,
+    orders: Orders,
+    u: Units,
+    alive: Array,
+    seen: Seen,
+    reach: Array,
+    swings: Array,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Where everybody stands after the loop, how barred their ways were, and their pace."""
+    to_x = jnp.where(seen.has, seen.x, orders.goal_x)
+    to_y = jnp.where(seen.has, seen.y, orders.goal_y)
+    if world.terrain.rectangle is None:
+        via, via_x, via_y = _waypoint(world.terrain, u.x, u.y, to_x, to_y)
+        via = via & ~p.flying & ~p.strides
+        to_x, to_y = jnp.where(via, via_x, to_x), jnp.where(via, via_y, to_y)
+    dx, dy = to_x - u.x, to_y - u.y
+    way = jnp.sqrt(dx * dx + dy * dy)
+    wants = alive & (seen.has | orders.walks) & ~reach & ~swings & (p.speed > 0) & (way > ARRIVED)
+    pace, speed = u.pace, p.speed
+    if pace is not None:
+        pace = jnp.where(wants, jnp.minimum(pace + p.acceleration, p.speed), 0.0)
+        speed = pace
+    length = jnp.minimum(speed, way)
+    # Who was barred turns aside, half of the units to the left and half to the right.
+    side = np.where(np.arange(world.n) % 2, 1.0, -1.0).astype(np.float32)[:, None] * u.blocked
+    ahead = 1 - u.blocked
+    scale = 1 / (jnp.maximum(way, ARRIVED) * jnp.sqrt(ahead * ahead + u.blocked * u.blocked))
+    ux, uy = (ahead * dx - side * dy) * scale, (ahead * dy + side * dx) * scale
+    length = jnp.where(wants, length * (1 - HESITATION * u.blocked), 0.0)
+    vx, vy = ux * length, uy * length
+    # Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
+    stands = jnp.where(wants, 0.0, 1.0)
+    firm = jnp.where(wants, 0.0, jnp.where(reach | swings | (p.speed == 0), 1.0, 0.5))
+    ours = np.arange(world.n) < world.allies
+    foe = (ours[:, None] != ours[None])[..., None].astype(np.float32)
+
+    def push(other):
+        ox, oy, ovx, ovy, ofirm, ostands, foe, touch = other
+        rx, ry = u.x - ox, u.y - oy
+        square = rx * rx + ry * ry + 1e-6
+        inverse = jax.lax.rsqrt(square)
+        apart = (vx - ovx) * rx + (vy - ovy) * ry  # the speed at which they part, times the distance
+        overlap = jnp.maximum(touch - (square + apart) * inverse, 0.0)
+        resists = (ofirm - firm) + foe * ((ostands - ofirm) - (stands - firm))
+        share = overlap * inverse * (0.5 + 0.5 * resists)
+        return rx * share, ry * share
+
+    far_x, far_y = jnp.where(alive, u.x, FAR), jnp.where(alive, u.y, FAR)
+    px, py = fold(push, ("sum", "sum"), (far_x, far_y, vx, vy, firm, stands, foe, contact))
+    mobile = alive & (p.speed > 0)
+    x = u.x + jnp.where(mobile, vx + px.clip(-MOST_PUSH, MOST_PUSH), 0.0)
+    y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
+    x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
+    progress = (x - u.x) * ux + (y - u.y) * uy
+    refused = 1 - progress / jnp.maximum(length, 1e-6)
+    blocked = jnp.where(wants, jnp.maximum(refused.clip(0, 1), PATIENCE * u.blocked), 0.0)
+    return x, y, blocked, pace
+
+
+def _waypoint(terrain: Terrain, x, y, to_x, to_y):
+    """Whether the way from one place to another goes round a corner, and where that corner is."""
+    routes = terrain.routes
+
+    def cell(x, y):
+        at = jnp.floor(x).astype(jnp.int32).clip(0, SIZE - 1) * SIZE
+        return jnp.asarray(routes.cell)[at + jnp.floor(y).astype(jnp.int32).clip(0, SIZE - 1)]
+
+    via = jnp.asarray(routes.via)[cell(x, y) * routes.cells + cell(to_x, to_y)]
+    return via > 0, jnp.asarray(routes.x)[via], jnp.asarray(routes.y)[via]
+
+
+def _keep_inside(terrain: Terrain, p: Params, old_x, old_y, x, y):
+    """Let nobody leave its ground: what bars one axis leaves the other, so that units slide along walls."""
+    inside_map = (x.clip(EDGE, SIZE - EDGE), y.clip(EDGE, SIZE - EDGE))
+    if terrain.rectangle is not None:
+        west, south, east, north = terrain.rectangle
+        ground = x.clip(west + EDGE, east - EDGE), y.clip(south + EDGE, north - EDGE)
+        if isinstance(p.flying, np.ndarray) and not p.flying.any():
+            return ground
+        return jnp.where(p.flying, inside_map[0], ground[0]), jnp.where(p.flying, inside_map[1], ground[1])
+    walk = jnp.asarray(terrain.walkable.reshape(-1))
+    stride = jnp.asarray(terrain.stridable.reshape(-1))
+
+    def free(x, y):
+        at = jnp.floor(x).astype(jnp.int32) * SIZE + jnp.floor(y).astype(jnp.int32)
+        return p.flying | walk[at] | (p.strides & stride[at])
+
+    x, y = inside_map
+    x = jnp.where(free(x, old_y), x, old_x)
+    return x, jnp.where(free(x, y), y, old_y)
