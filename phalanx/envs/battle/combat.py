@@ -33,6 +33,7 @@ from phalanx.ops.batching import fold
 from phalanx.types import Array
 
 LOOPS = 8  # game loops in an env step
+BARRED = 0.5  # how barred a unit's way must be for it to look for another target
 JITTER = (-1.0, 2.0)  # loops, added to each cooldown
 
 
@@ -75,8 +76,9 @@ def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitt
     healed = damage.mend(world, p, hurt, reach)
     aim = jnp.where(seen.has, u.aim, NOBODY)
     if world.enemies_acquire:
-        free = ~(reach | swings) & (orders.keep < NEVER_GIVE_UP)
-        aim = _acquire(world, sees, healed, aim, free)
+        # A target is kept; only who cannot get at it looks again, unless it was told whom to attack.
+        barred = ~(reach | swings) & (jnp.abs(blocked) > BARRED) & (orders.keep < NEVER_GIVE_UP)
+        aim = _acquire(world, sees, healed, aim, barred)
     return healed._replace(aim=aim, fired=u.fired | fires)
 
 
@@ -118,8 +120,8 @@ def _sees(world: World, p: Params) -> Any:
     return xp.broadcast_to(xp.where(able, reach * reach, -1.0), shape).astype(np.float32)
 
 
-def _acquire(world: World, sees: Any, u: Units, aim: Array, free: Array) -> Array:
-    """Enemies take the nearest ally that they notice, but not who fights or was told whom to attack."""
+def _acquire(world: World, sees: Any, u: Units, aim: Array, barred: Array) -> Array:
+    """Enemies without a target, or barred from theirs, take the nearest ally that they notice."""
     allies, enemies = world.sides
     x, y = u.x[enemies], u.y[enemies]
     living = u.health[allies] > 0
@@ -134,5 +136,5 @@ def _acquire(world: World, sees: Any, u: Units, aim: Array, free: Array) -> Arra
     columns = (far_x, far_y, sees, jnp.arange(world.allies, dtype=jnp.int32))
     (key,) = fold(notice, ("min",), columns)
     held = aim[enemies]
-    takes = ((held == NOBODY) | free[enemies]) & (key != NO_ONE_NEAR)
+    takes = ((held == NOBODY) | barred[enemies]) & (key != NO_ONE_NEAR)
     return jnp.concatenate([aim[allies], jnp.where(takes, nearest_index(key), held)])

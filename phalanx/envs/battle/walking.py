@@ -14,6 +14,7 @@ from phalanx.types import Array
 ARRIVED = 0.01  # who is this close to its goal stays there
 MOST_PUSH = 0.25  # cells that a crowd can move a unit in a loop
 HESITATION = 0.5  # how much slower a unit walks whose way is wholly barred
+SURE = 0.1  # who is barred more than this does not change sides
 PATIENCE = 0.75  # how much of its detour a unit that was barred keeps up, from loop to loop
 NO_CONTACT = -1000.0
 EDGE = 1e-3  # how close to the border of its ground a unit can come
@@ -53,12 +54,12 @@ def move(
         pace = jnp.where(wants, jnp.minimum(pace + p.acceleration, p.speed), 0.0)
         speed = pace
     length = jnp.minimum(speed, way)
-    # Who was barred turns aside, half of the units to the left and half to the right.
-    side = np.where(np.arange(world.n) % 2, 1.0, -1.0).astype(np.float32)[:, None] * u.blocked
-    ahead = 1 - u.blocked
-    scale = 1 / (jnp.maximum(way, ARRIVED) * jnp.sqrt(ahead * ahead + u.blocked * u.blocked))
-    ux, uy = (ahead * dx - side * dy) * scale, (ahead * dy + side * dx) * scale
-    length = jnp.where(wants, length * (1 - HESITATION * u.blocked), 0.0)
+    # Who was barred turns aside.
+    barred = jnp.abs(u.blocked)
+    ahead, scale = 1 - barred, 1 / jnp.maximum(way, ARRIVED)
+    turned = scale / jnp.sqrt(ahead * ahead + barred * barred)
+    ux, uy = (ahead * dx - u.blocked * dy) * turned, (ahead * dy + u.blocked * dx) * turned
+    length = jnp.where(wants, length * (1 - HESITATION * barred), 0.0)
     vx, vy = ux * length, uy * length
     # Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
     stands = jnp.where(wants, 0.0, 1.0)
@@ -84,8 +85,11 @@ def move(
     y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
     x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
     progress = (x - u.x) * ux + (y - u.y) * uy
-    refused = 1 - progress / jnp.maximum(length, 1e-6)
-    blocked = jnp.where(wants, jnp.maximum(refused.clip(0, 1), PATIENCE * u.blocked), 0.0)
+    refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
+    # To the side that others push it to, and then on to that side until the way is free.
+    left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
+    more = jnp.maximum(refused, PATIENCE * barred)
+    blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
     return x, y, blocked, pace
 
 

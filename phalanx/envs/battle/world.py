@@ -87,7 +87,7 @@ class Units(NamedTuple):
     aim: Array
     """int32: the unit that is attacked, healed or pursued"""
     blocked: Array
-    """0 to 1: how much a unit's way was barred of late, and so how far it turns aside"""
+    """-1 to 1: how much a unit's way was barred of late, and so how far it turns aside; left is positive"""
     fired: Array
     """bool: during the last step"""
     shield: Any
