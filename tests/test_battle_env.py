@@ -164,8 +164,9 @@ def test_enemy_medivac_heals_and_follows():
     trace = play("MMM", everyone(STOP), 20, hurt)
     assert enemies(trace, "health")[-1, 0] == 45
     assert enemies(trace, "energy")[1, -1] < 50
-    x = enemies(trace, "x")
-    assert abs(x[-1, -1] - x[-1, :-1].mean()) < 2.5, "it stays with its friends"
+    x, y = enemies(trace, "x")[-1], enemies(trace, "y")[-1]
+    assert np.hypot(x[:-1] - x[-1], y[:-1] - y[-1]).min() < 1.5, "it stays with its friends"
+    assert x[-1] < 12, "and does not stay behind"
 
 
 def test_zealot_of_2m_vs_1z_marches_between_the_marines():

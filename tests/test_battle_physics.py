@@ -371,3 +371,19 @@ def test_threats_are_all_alike():
             attackable = mine.delivery != "heal" and (mine.hits_air or not other.flying)
             threatens = other.delivery == "heal" or other.hits_air or not mine.flying
             assert threatens or not attackable
+
+
+def test_attacker_stands_still_after_its_blow():
+    """A zealot's back-swing takes half a second: who walks away from it gains that much ground."""
+    at = [(10.95, 16), (10, 16)]
+    units = play(["marine"], ["zealot"], at, [Order(goal=(31, 16)), Order(0)], 60, cooldown=[0, 0])
+    (blow,) = fired(units, 1)
+    assert (units.x[blow : blow + 8, 1] == units.x[blow, 1]).all()
+    assert units.x[blow + 9, 1] > units.x[blow, 1]
+    # A marine runs as fast as a zealot: it is hit (twice, by both blades) once and never again.
+    assert units.health[-1, 0] == 45 - 16
+
+
+def test_new_order_cuts_the_back_swing():
+    units = play(["marine"], ["marine"], [(10, 10), (15, 10)], [Order(goal=(2, 10)), IDLE], 2, swing=[-10, 0])
+    assert units.x[0, 0] < 10

@@ -4,6 +4,7 @@ With the batch last, every elementary operation on a handful of units is a long,
 operation; with the batch first it is a short one, again and again.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from phalanx.types import Array, PyTree
+
+MANY_PAIRS = 2**24  # on an H200, 57 units in 8,192 environments: 135 against 221 us a loop
 
 
 def batch_last(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,22 +65,26 @@ def fold(
 
     What each unit makes of all others: `pair` gets one other unit's values (..., B) and gives this
     unit's (N, B). A CPU takes the others one after another, each a vector operation over all units
-    and environments that stays in its cache; other devices take all pairs at once.
+    and environments that stays in its cache; other devices take all pairs at once, or, when there are
+    very many, a few others at a time.
     """
+    shapes = jax.eval_shape(pair, jax.tree.map(lambda x: x[0], columns))
+    pairs = jax.tree.leaves(columns)[0].shape[0] * math.prod(shapes[0].shape)
     combine = {"sum": jnp.add, "min": jnp.minimum, "max": jnp.maximum}
     reduce = {"sum": jnp.sum, "min": jnp.min, "max": jnp.max}
 
-    def in_turn(columns: PyTree) -> tuple[Array, ...]:
-        shapes = jax.eval_shape(pair, jax.tree.map(lambda x: x[0], columns))
+    def in_turn(columns: PyTree, at_a_time: int = 1) -> tuple[Array, ...]:
         start = tuple(_identity(kind, part) for kind, part in zip(kinds, shapes, strict=True))
 
         def add(total, column):
             parts = zip(kinds, total, pair(column), strict=True)
             return tuple(combine[kind](one, other) for kind, one, other in parts), None
 
-        return jax.lax.scan(add, start, columns)[0]
+        return jax.lax.scan(add, start, columns, unroll=at_a_time)[0]
 
     def at_once(columns: PyTree) -> tuple[Array, ...]:
+        if pairs > MANY_PAIRS:
+            return in_turn(columns, at_a_time=4)
         return tuple(
             reduce[kind](part, axis=0) for kind, part in zip(kinds, jax.vmap(pair)(columns), strict=True)
         )

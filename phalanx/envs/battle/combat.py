@@ -41,8 +41,8 @@ def advance(
     world: World, params: Params, units: Units, orders: Orders, jitter: Array, loops: int = LOOPS
 ) -> Units:
     """One env step: eight loops under the same orders. `jitter` (N, B) is added to the next cooldowns."""
-    # An attack goes on only under the same order; a second blade is lost with it.
-    same = units.aim == orders.aim
+    # An attack goes on only under the same order; a second blade is lost with it, a back-swing cut.
+    same = (units.aim == orders.aim) & (orders.aim != NOBODY)
     units = units._replace(
         aim=orders.aim, swing=jnp.where(same, units.swing, 0.0), fired=jnp.zeros_like(units.fired)
     )
@@ -64,20 +64,23 @@ def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitt
 
     begins = reach & (u.cooldown <= 0) & ~p.heal
     swings = ((u.swing > 0) & seen.has & (seen.gap <= p.range + p.slop)) | begins
-    fires = swings & (u.swing >= p.windup)
-    swing = jnp.where(swings & ~fires, u.swing + 1, 0.0)
+    so_far = jnp.maximum(u.swing, 0.0)
+    fires = swings & (so_far >= p.windup)
+    rest = jnp.minimum(jnp.minimum(u.swing, 0.0) + 1, 0.0)
+    swing = jnp.where(fires, -p.backswing, jnp.where(swings, so_far + 1, rest))
     # What a cooldown is short of a whole loop is carried on, so that the mean rate is right.
     cooldown = u.cooldown + jnp.where(fires, p.period + jitter, 0.0)
     cooldown = jnp.where((cooldown > 0) | (swing > 0), cooldown - 1, 0.0)
 
-    x, y, blocked, pace = walking.move(world, p, contact, orders, u, alive, seen, reach, swings)
+    fights = reach | swings | (u.swing < 0)
+    x, y, blocked, pace = walking.move(world, p, contact, orders, u, alive, seen, fights)
     moved = u._replace(x=x, y=y, blocked=blocked, pace=pace, swing=swing, cooldown=cooldown)
     hurt = damage.strike(world, p, moved, seen, fires, alive)
     healed = damage.mend(world, p, hurt, reach)
     aim = jnp.where(seen.has, u.aim, NOBODY)
     if world.enemies_acquire:
         # A target is kept; only who cannot get at it looks again, unless it was told whom to attack.
-        barred = ~(reach | swings) & (jnp.abs(blocked) > BARRED) & (orders.keep < NEVER_GIVE_UP)
+        barred = ~fights & (jnp.abs(blocked) > BARRED) & (orders.keep < NEVER_GIVE_UP)
         aim = _acquire(world, sees, healed, aim, barred)
     return healed._replace(aim=aim, fired=u.fired | fires)
 

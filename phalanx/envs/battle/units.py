@@ -38,6 +38,8 @@ class UnitType:
     """SMACv2's sight range; SMAC gives every unit 9."""
     shoots: float
     """SMACv2's range of the attack mask, before its floor of 2; SMAC gives every unit 6."""
+    backswing: float = 0.5
+    """Seconds that it stands still after its damage point, unless it gets another order."""
     shield: float = 0
     armour: float = 0
     light: bool = False
@@ -64,9 +66,9 @@ LIBERTY = {
     unit.name: unit
     for unit in (
         UnitType("marine", 45, 2.25, 0.375, 0.375, 5, 0.8608, 0.05, 6, "instant", 15, 9, 5,
-                 light=True, biological=True, hits_air=True),
+                 backswing=0.75, light=True, biological=True, hits_air=True),
         UnitType("marauder", 125, 2.25, 0.5625, 0.5, 6, 1.5, 0, 10, "missile", 25, 10, 6,
-                 armour=1, armored=True, biological=True, bonus_armored=10),
+                 backswing=0, armour=1, armored=True, biological=True, bonus_armored=10),
         UnitType("medivac", 150, 2.75, 0.75, 0.75, 4, 0, 0, 0, "heal", 200, 11, 4,
                  armour=1, armored=True, flying=True, acceleration=2.3125),
         UnitType("stalker", 80, 2.953125, 0.625, 0.625, 6, 1.44, 0.167, 10, "missile", 35, 10, 6,
@@ -80,7 +82,7 @@ LIBERTY = {
         UnitType("zergling", 35, 2.953125, 0.375, 0.375, 0.1, 0.696, 0.167, 5, "instant", 11, 8, 0.1,
                  light=True, biological=True, regeneration=ZERG_REGENERATION),
         UnitType("baneling", 30, 2.5, 0.375, 0.375, 0.25, 0.833, 0, 20, "burst", 1, 8, 0.25,
-                 biological=True, bonus_light=15, regeneration=ZERG_REGENERATION),
+                 backswing=0, biological=True, bonus_light=15, regeneration=ZERG_REGENERATION),
         UnitType("spine_crawler", 300, 0, 0.875, 0.875, 7, 1.6, 0.3332, 25, "missile", 15, 11, 7,
                  armour=2, armored=True, biological=True, bonus_armored=5, slop=0,
                  regeneration=ZERG_REGENERATION),

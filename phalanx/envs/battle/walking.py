@@ -36,8 +36,7 @@ def move(
     u: Units,
     alive: Array,
     seen: Seen,
-    reach: Array,
-    swings: Array,
+    fights: Array,
 ) -> tuple[Array, Array, Array, Array | None]:
     """Where everybody stands after the loop, how barred their ways were, and their pace."""
     to_x = jnp.where(seen.has, seen.x, orders.goal_x)
@@ -48,7 +47,7 @@ def move(
         to_x, to_y = jnp.where(via, via_x, to_x), jnp.where(via, via_y, to_y)
     dx, dy = to_x - u.x, to_y - u.y
     way = jnp.sqrt(dx * dx + dy * dy)
-    wants = alive & (seen.has | orders.walks) & ~reach & ~swings & (p.speed > 0) & (way > ARRIVED)
+    wants = alive & (seen.has | orders.walks) & ~fights & (p.speed > 0) & (way > ARRIVED)
     pace, speed = u.pace, p.speed
     if pace is not None:
         pace = jnp.where(wants, jnp.minimum(pace + p.acceleration, p.speed), 0.0)
@@ -63,7 +62,7 @@ def move(
     vx, vy = ux * length, uy * length
     # Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
     stands = jnp.where(wants, 0.0, 1.0)
-    firm = jnp.where(wants, 0.0, jnp.where(reach | swings | (p.speed == 0), 1.0, 0.5))
+    firm = jnp.where(wants, 0.0, jnp.where(fights | (p.speed == 0), 1.0, 0.5))
     ours = np.arange(world.n) < world.allies
     foe = (ours[:, None] != ours[None])[..., None].astype(np.float32)
 

@@ -35,6 +35,7 @@ class Params(NamedTuple):
     scan: Any
     period: Any
     windup: Any
+    backswing: Any
     damage: Any
     bonus_light: Any
     bonus_armored: Any
@@ -67,6 +68,7 @@ def _row(unit: UnitType) -> Params:
         bonus_armored=unit.bonus_armored,
         period=unit.period / loop,
         windup=unit.windup / loop,
+        backswing=unit.backswing / loop,
         speed=unit.speed * loop,
         acceleration=unit.acceleration * loop * loop,
         regeneration=unit.regeneration * loop,
@@ -83,7 +85,7 @@ class Units(NamedTuple):
     cooldown: Array
     """loops until the weapon is ready"""
     swing: Array
-    """loops that the attack in progress has taken so far, 0 when there is none"""
+    """loops that the attack in progress has taken so far; below 0, loops until the back-swing is over"""
     aim: Array
     """int32: the unit that is attacked, healed or pursued"""
     blocked: Array
