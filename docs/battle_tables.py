@@ -19,6 +19,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def number(value: float) -> str:
+    """A figure; a dash for nothing."""
     return f"{value:g}" if value else "-"
 
 

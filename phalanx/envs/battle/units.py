@@ -70,7 +70,7 @@ LIBERTY = {
         UnitType("marauder", 125, 2.25, 0.5625, 0.5, 6, 1.5, 0, 10, "missile", 25, 10, 6,
                  backswing=0, armour=1, armored=True, biological=True, bonus_armored=10),
         UnitType("medivac", 150, 2.75, 0.75, 0.75, 4, 0, 0, 0, "heal", 200, 11, 4,
-                 armour=1, armored=True, flying=True, acceleration=2.3125),
+                 backswing=0, armour=1, armored=True, flying=True, acceleration=2.3125),
         UnitType("stalker", 80, 2.953125, 0.625, 0.625, 6, 1.44, 0.167, 10, "missile", 35, 10, 6,
                  shield=80, armour=1, armored=True, hits_air=True, bonus_armored=4),
         UnitType("zealot", 100, 2.25, 0.5, 0.375, 0.1, 1.2, 0, 8, "double", 22, 9, 0.1,
