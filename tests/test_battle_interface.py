@@ -104,7 +104,9 @@ def test_what_is_seen_is_what_smac_shows(name):
 @pytest.mark.parametrize("name", sorted({scenario.terrain for scenario in SCENARIOS.values()}))
 def test_ground_is_that_of_the_map_files(name):
     grid = GRIDS.get(name, name)
-    np.testing.assert_array_equal(Terrain(name).walkable, RECORDED[f"grid/{grid}/pathing"])
+    terrain, height = Terrain(name), RECORDED[f"grid/{grid}/height"]
+    np.testing.assert_array_equal(terrain.walkable, RECORDED[f"grid/{grid}/pathing"])
+    np.testing.assert_array_equal(terrain.level[terrain.stridable], 4 * height[terrain.stridable])
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -384,6 +384,67 @@ def test_attacker_stands_still_after_its_blow():
     assert units.health[-1, 0] == 45 - 16
 
 
+def test_cancelled_wind_up_is_not_credited():
+    """A stalker that changes its target after two loops of winding up has to begin anew."""
+    at = [(10, 10), (15, 10), (15, 12)]
+    swung = play(["stalker"], ["zealot", "zealot"], at, [Order(1), IDLE, IDLE], 2)
+    assert swung.cooldown[-1, 0] == -2
+    other = play(["stalker"], ["zealot", "zealot"], at, [Order(2), IDLE, IDLE], 30, cooldown=[-2, 0, 0],
+                 swing=[2, 0, 0])  # fmt: skip
+    assert fired(other, 0) == [3, 27]
+
+
 def test_new_order_cuts_the_back_swing():
     units = play(["marine"], ["marine"], [(10, 10), (15, 10)], [Order(goal=(2, 10)), IDLE], 2, swing=[-10, 0])
     assert units.x[0, 0] < 10
+
+
+GROUNDS = ["corridor", "pass", "octagon", "room", "ravine"]
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_legal_moves_go_where_they_point(name):
+    """From every cell, each move that SMAC's mask allows leads that way or along a wall, never elsewhere."""
+    ground = Terrain(name).walkable
+    cells = np.argwhere(ground)
+    for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+        x, y = (cells + [dx, dy]).clip(0, 31).T
+        legal = cells[ground[x, y]]
+        at = [(float(x) + 0.4, float(y) + 0.6) for x, y in legal]
+        moved = alone(name, at, [(x + 2.0 * dx, y + 2.0 * dy) for x, y in at], 8)
+        way = (moved[:, -1] - np.array(at)) @ np.array([dx, dy])
+        assert (way >= -1e-5).all()
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_every_place_can_be_reached_from_every_other(name):
+    rng = np.random.default_rng(0)
+    cells = np.argwhere(Terrain(name).walkable)
+    start, goal = (
+        cells[rng.integers(len(cells), size=400)] + rng.uniform(0.05, 0.95, (400, 2)) for _ in "ab"
+    )
+    walked = alone(name, start, goal, 700)
+    assert (np.hypot(*(walked[:, -1] - goal).T) < 0.1).all()
+
+
+def alone(terrain: str, at, goals, loops: int) -> np.ndarray:
+    """(B, T, 2): the ways of zergling-like walkers, each alone in its own world."""
+    world = World(1, (TYPES["zergling"],), (0, 0), False, Terrain(terrain), False)
+    params = world.params(None)
+    at, goals = np.asarray(at, np.float32), np.asarray(goals, np.float32)
+    x, y = (np.stack([at[:, i], np.full(len(at), 99.0)]).astype(np.float32) for i in (0, 1))
+    units = start(world, params, jnp.asarray(x), jnp.asarray(y))
+    units = units._replace(health=units.health.at[1].set(0.0))
+    goal = [jnp.asarray(np.stack([goals[:, i]] * 2)) for i in (0, 1)]
+    nobody = jnp.full(x.shape, NOBODY, jnp.int32)
+    told = Orders(nobody, *goal, jnp.ones(x.shape, bool), jnp.zeros(x.shape))
+
+    @jax.jit
+    def run(units):
+        def loop(units, _):
+            units = combat.advance(world, params, units, told, jnp.zeros(x.shape), loops=1)
+            return units, jnp.stack([units.x[0], units.y[0]], -1)
+
+        return jax.lax.scan(loop, units, None, loops)[1]
+
+    return np.asarray(run(units)).swapaxes(0, 1)

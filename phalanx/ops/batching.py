@@ -58,9 +58,12 @@ def batch_last(fn: Callable[..., Any]) -> Callable[..., Any]:
     return single
 
 
-def fold(
-    pair: Callable[[PyTree], tuple[Array, ...]], kinds: tuple[str, ...], columns: PyTree
-) -> tuple[Array, ...]:
+COMBINE = {"sum": jnp.add, "min": jnp.minimum, "max": jnp.maximum}
+REDUCE = {"sum": jnp.sum, "min": jnp.min, "max": jnp.max}
+Pair = Callable[[PyTree], tuple[Array, ...]]
+
+
+def fold(pair: Pair, kinds: tuple[str, ...], columns: PyTree) -> tuple[Array, ...]:
     """Reduce `pair(column)` over the leading axis of `columns`, each output by its kind: sum, min or max.
 
     What each unit makes of all others: `pair` gets one other unit's values (..., B) and gives this
@@ -68,28 +71,37 @@ def fold(
     and environments that stays in its cache; other devices take all pairs at once, or, when there are
     very many, a few others at a time.
     """
-    shapes = jax.eval_shape(pair, jax.tree.map(lambda x: x[0], columns))
-    pairs = jax.tree.leaves(columns)[0].shape[0] * math.prod(shapes[0].shape)
-    combine = {"sum": jnp.add, "min": jnp.minimum, "max": jnp.maximum}
-    reduce = {"sum": jnp.sum, "min": jnp.min, "max": jnp.max}
+    count = jax.tree.leaves(columns)[0].shape[0]
+    many = count * math.prod(_shapes(pair, columns)[0].shape) > MANY_PAIRS
+    return jax.lax.platform_dependent(
+        columns,
+        cpu=lambda columns: fold_in_turn(pair, kinds, columns),
+        default=lambda columns: (
+            fold_in_turn(pair, kinds, columns, at_a_time=4) if many else fold_at_once(pair, kinds, columns)
+        ),
+    )
 
-    def in_turn(columns: PyTree, at_a_time: int = 1) -> tuple[Array, ...]:
-        start = tuple(_identity(kind, part) for kind, part in zip(kinds, shapes, strict=True))
 
-        def add(total, column):
-            parts = zip(kinds, total, pair(column), strict=True)
-            return tuple(combine[kind](one, other) for kind, one, other in parts), None
+def fold_in_turn(pair: Pair, kinds: tuple[str, ...], columns: PyTree, at_a_time: int = 1):
+    """`fold`, one column (or a few) after another."""
+    start = tuple(_identity(kind, part) for kind, part in zip(kinds, _shapes(pair, columns), strict=True))
 
-        return jax.lax.scan(add, start, columns, unroll=at_a_time)[0]
+    def add(total, column):
+        parts = zip(kinds, total, pair(column), strict=True)
+        return tuple(COMBINE[kind](one, other) for kind, one, other in parts), None
 
-    def at_once(columns: PyTree) -> tuple[Array, ...]:
-        if pairs > MANY_PAIRS:
-            return in_turn(columns, at_a_time=4)
-        return tuple(
-            reduce[kind](part, axis=0) for kind, part in zip(kinds, jax.vmap(pair)(columns), strict=True)
-        )
+    return jax.lax.scan(add, start, columns, unroll=at_a_time)[0]
 
-    return jax.lax.platform_dependent(columns, cpu=in_turn, default=at_once)
+
+def fold_at_once(pair: Pair, kinds: tuple[str, ...], columns: PyTree):
+    """`fold`, all columns together."""
+    return tuple(
+        REDUCE[kind](part, axis=0) for kind, part in zip(kinds, jax.vmap(pair)(columns), strict=True)
+    )
+
+
+def _shapes(pair: Pair, columns: PyTree) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return jax.eval_shape(pair, jax.tree.map(lambda x: x[0], columns))
 
 
 def _identity(kind: str, like: jax.ShapeDtypeStruct) -> Array:

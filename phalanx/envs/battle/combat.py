@@ -44,7 +44,10 @@ def advance(
     # An attack goes on only under the same order; a second blade is lost with it, a back-swing cut.
     same = (units.aim == orders.aim) & (orders.aim != NOBODY)
     units = units._replace(
-        aim=orders.aim, swing=jnp.where(same, units.swing, 0.0), fired=jnp.zeros_like(units.fired)
+        aim=orders.aim,
+        swing=jnp.where(same, units.swing, 0.0),
+        cooldown=jnp.where(same, units.cooldown, jnp.maximum(units.cooldown, 0.0)),
+        fired=jnp.zeros_like(units.fired),
     )
     if world.can.delay:
         lost = params.double & (units.flight_at != orders.aim)

@@ -39,6 +39,8 @@ class BattleState(NamedTuple):
     """(A, E) bool: which enemies each agent may see"""
     lucky: Array | None = None
     """(A, E) bool: which enemies each agent may see though another saw them first"""
+    looks: Array | None = None
+    """(A,): the order in which the agents looked last"""
 
 
 @dataclass(frozen=True)
@@ -177,18 +179,22 @@ class Battle(Env):
         """Every possible beginning and its first observation, (P, ...), made once."""
         starts = self._starts
         with jax.ensure_compile_time_eval():
-            begin = jax.jit(jax.vmap(batch_last(self._begin)))
+            begin = jax.jit(jax.vmap(batch_last(lambda *at: self._begin(None, *at))))
             return jax.tree.map(np.asarray, begin(starts.x, starts.y, starts.goal))
 
-    def _begin(self, x: Array, y: Array, goal: Array) -> tuple[BattleState, View]:
-        world, params = self._world, self._world.params(None)
+    def _begin(self, kinds: Array | None, x: Array, y: Array, goal: Array, **sight: Any):
+        """The state of B battles that begin, and its view; `sight` is what SMACv2's agents see by."""
+        world = self._world
+        params = world.params(kinds)
         state = BattleState(
             units=start(world, params, x, y),
-            kinds=None,
+            kinds=kinds,
             memory=self._opponent.start(world, goal),
             last_action=jnp.full((world.allies, x.shape[1]), -1, jnp.int32),
             steps=jnp.zeros(x.shape[1], jnp.int32),
+            **sight,
         )
+        state = self._sighted(state, None)
         return state, self._look(params, state)
 
     def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
@@ -231,7 +237,7 @@ class Battle(Env):
         low, high = JITTER
         units = combat.advance(world, params, state.units, orders, low + (high - low) * noise[: world.n])
         after = state._replace(units=units, memory=memory, last_action=actions, steps=state.steps + 1)
-        after = self._sighted(params, after, noise)
+        after = self._sighted(after, noise)
         outcome = self._outcome(params, units)
         reward = self._reward(params, state.units, units, outcome)
         alive = units.health > 0
@@ -242,7 +248,7 @@ class Battle(Env):
         }
         return after, self._look(params, after), reward, outcome != GOES_ON, info
 
-    def _sighted(self, params: Params, state: BattleState, noise: Array) -> BattleState:
+    def _sighted(self, state: BattleState, noise: Array | None) -> BattleState:
         """A hook for what SMACv2's agents look at."""
         return state
 
@@ -292,8 +298,7 @@ class Battle(Env):
         had, has = _vigour(before), _vigour(after)
         lived, dies = before.health > 0, (before.health > 0) & (after.health <= 0)
         lost = jnp.where(lived, had - jnp.where(dies, 0.0, has), 0.0)
-        kills = self.reward_death * dies.sum(0, where=_rows(enemies, dies))
-        earned = lost[enemies].sum(0) + kills
+        earned = lost[enemies].sum(0) + self.reward_death * dies[enemies].sum(0)
         if self.reward == "signed":
             deaths = self.reward_death * dies[allies].sum(0)
             earned -= self.reward_negative_scale * (lost[allies].sum(0) + deaths)
@@ -337,11 +342,6 @@ LOST, DRAWN, WON, GOES_ON = -1, 0, 1, 2
 def _vigour(units: Units) -> Array:
     """Health and shield together."""
     return units.health if units.shield is None else units.health + units.shield
-
-
-def _rows(part: slice, like: Array) -> Array:
-    rows = jnp.arange(like.shape[0])
-    return ((rows >= part.start) & (rows < part.stop))[:, None]
 
 
 def ally_orders(observer: Observer, params: Params, units: Units, actions: Array) -> Orders:

@@ -169,16 +169,10 @@ class Observer:
         alive = u.health > 0
         seer = alive[allies]
         # From each agent to each unit, (A, N, B).
-        dx, dy = u.x[None] - u.x[allies, None], u.y[None] - u.y[allies, None]
-        distance = jnp.sqrt(dx * dx + dy * dy)
+        dx, dy, distance, visible = self.in_sight(kinds, u, extra.facing)
         sight, shoot = self._ranges(kinds)
         present = alive[None] & seer[:, None]
-        near = distance < sight
-        in_cone: Any = True
-        if extra.facing is not None:
-            in_cone = _in_cone(dx, dy, extra.facing)
-            near = (distance <= sight) & in_cone
-        visible = present & near
+        in_cone = True if extra.facing is None else _in_cone(dx, dy, extra.facing)
         if extra.known is not None:
             visible = visible.at[:, enemies].min(extra.known)
         aimable = present & (distance <= shoot) & in_cone
@@ -222,6 +216,20 @@ class Observer:
         else:
             state = self._global_state(p, kinds, u, extra, shield, bits, did)
         return View(obs, state, avail, seer)
+
+    def in_sight(
+        self, kinds: Array | None, u: Units, facing: Array | None
+    ) -> tuple[Array, Array, Array, Array]:
+        """From each agent to each unit, (A, N, B): dx, dy, distance, and whether it sees it."""
+        allies, alive = self.world.sides[0], u.health > 0
+        dx, dy = u.x[None] - u.x[allies, None], u.y[None] - u.y[allies, None]
+        distance = jnp.sqrt(dx * dx + dy * dy)
+        sight, _ = self._ranges(kinds)
+        # SMACv2 counts the limit in when it has cones, and else out.
+        near = distance < sight
+        if facing is not None:
+            near = (distance <= sight) & _in_cone(dx, dy, facing)
+        return dx, dy, distance, alive[None] & alive[allies, None] & near
 
     def _ranges(self, kinds: Array | None) -> tuple[Any, Any]:
         """How far each agent sees and its attack mask reaches: numbers, or (A, 1, 1 or B)."""
@@ -312,7 +320,8 @@ class Observer:
             planes += [u.x[allies] / SIZE, u.y[allies] / SIZE]
             if extra.facing is not None:
                 planes += list(_direction(extra.facing))
-        parts = [jnp.stack(planes, axis=1), *bits] if planes else [*bits]
+        nothing = jnp.zeros((self.world.allies, 0, u.x.shape[1]))
+        parts = [jnp.stack(planes, axis=1) if planes else nothing, *bits]
         if self.timestep:
             parts.append(jnp.broadcast_to(extra.time, (self.world.allies, 1, u.x.shape[1])))
         return jnp.concatenate(parts, axis=1)

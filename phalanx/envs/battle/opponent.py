@@ -97,7 +97,7 @@ class Script(NamedTuple):
         struck = key != NO_ONE_NEAR
         foe = jnp.where(struck, nearest_index(key), memory.foe)
         alarm = jnp.where(struck, ALARM, jnp.maximum(memory.alarm - LOOPS, 0.0))
-        alarm = jnp.where(pick(alive, foe) & alive[enemies] & (foe >= 0), alarm, 0.0)
+        alarm = jnp.where(pick(alive, foe) & (foe >= 0), alarm, 0.0)
 
         def calls(friend):
             fx, fy, alarm, foe = friend
@@ -105,8 +105,8 @@ class Script(NamedTuple):
             heard = (alarm > 0) & (square <= HELP_RADIUS**2)
             return (jnp.where(heard, nearest(square, foe), NO_ONE_NEAR),)
 
-        # A unit hears itself first of all.
-        (key,) = fold(calls, ("min",), (far_x[enemies], far_y[enemies], alarm, jnp.maximum(foe, 0)))
+        # A unit hears itself first of all; who has just been killed is still heard.
+        (key,) = fold(calls, ("min",), (x, y, alarm, jnp.maximum(foe, 0)))
         answer = nearest_index(key)
         held = units.aim[enemies]
         held = jnp.where(pick(alive, held), held, NOBODY)
@@ -117,7 +117,10 @@ class Script(NamedTuple):
             aim = jnp.where(aim == NOBODY, _closest_ally(world, p, units, far_x, far_y), aim)
             keep = jnp.full_like(keep, NEVER_GIVE_UP)
         goal_x, goal_y = (jnp.broadcast_to(part, x.shape) for part in memory.goal)
-        orders = Orders(aim, goal_x, goal_y, jnp.full(x.shape, self.march), keep)
+        # A crowd has arrived when it stands around the goal as closely as it can.
+        crowd = of_side(p.body, enemies) * np.float32(np.sqrt(world.enemies))
+        walks = self.march & ((x - goal_x) ** 2 + (y - goal_y) ** 2 > crowd * crowd)
+        orders = Orders(aim, goal_x, goal_y, walks, keep)
         if world.can.heal:
             orders = _medics(world, p, units, orders, far_x, far_y)
         return orders, Alarms(memory.goal, foe, alarm)

@@ -75,7 +75,7 @@ class Routes(NamedTuple):
     """Which point to walk to first on the way from one cell to another."""
 
     cell: np.ndarray
-    """(1024,) int32: the number of each cell `32 x + y`; 0 for what is not walkable"""
+    """(1024,) int32: the number of each cell `32 x + y`, or of the nearest one that is walkable"""
     via: np.ndarray
     """(cells x cells,) int32: the waypoint, 0 for straight ahead"""
     x: np.ndarray
@@ -156,8 +156,9 @@ class Terrain:
             length = to_corner[:, k : k + 1] + onward[k : k + 1]
             better = length < best
             via[better], best[better] = k + 1, length[better]
-        number = np.zeros(SIZE * SIZE, np.int32)
-        number[cells[:, 0] * SIZE + cells[:, 1]] = np.arange(len(cells))
+        everywhere = np.argwhere(np.ones_like(self.walkable))
+        away = np.square(everywhere[:, None] - cells[None]).sum(-1)
+        number = away.argmin(1).astype(np.int32)
         x, y = np.concatenate([np.zeros((1, 2)), corners]).T.astype(np.float32)
         return Routes(number, via.reshape(-1), x, y, len(cells))
 

@@ -11,12 +11,12 @@ import numpy as np
 from phalanx.config import option, with_default
 from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle, BattleState
-from phalanx.envs.battle.observe import FIRST_TARGET, LOOKS, Observer, View, _in_cone
+from phalanx.envs.battle.observe import FIRST_TARGET, LOOKS, Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.scenarios import EXCEPTIONS, RACES, TYPE_CHANCES, V2_LIMIT, Squad
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import unit_types
-from phalanx.envs.battle.world import Params, World, start
+from phalanx.envs.battle.world import Params, World
 from phalanx.ops.batching import batch_last
 from phalanx.types import Array, TimeStep
 
@@ -98,8 +98,14 @@ class BattleV2(Battle):
         team_key, place_key, see_key = jax.random.split(key, 3)
         kinds = self._draw_teams(team_key)
         x, y = self._draw_places(place_key)
-        noise = jax.random.uniform(see_key, (self._noise + self.allies * self.enemies,))
-        state, view = batch_last(self._begin_drawn)(x, y, kinds, noise)
+        # Agents are numbered by type, then from the west; enemies as they were drawn.
+        rank = (kinds * SIZE + x)[: self.allies]
+        earlier = np.tril(np.ones((self.allies, self.allies), bool), -1)
+        place = ((rank[:, None] > rank[None]) | ((rank[:, None] == rank[None]) & earlier)).sum(1)
+        order = jnp.argmax(place[None] == jnp.arange(self.allies)[:, None], axis=1)
+        order = jnp.concatenate([order, jnp.arange(self.allies, self._world.n)])
+        drawn = jax.random.uniform(see_key, (self.allies, self.enemies + 1))
+        state, view = batch_last(self._begin_drawn)(kinds[order], x[order], y[order], drawn)
         return state, self._timestep(view, *self._nothing_yet())
 
     def _draw_teams(self, key: Array) -> Array:
@@ -155,25 +161,15 @@ class BattleV2(Battle):
         x, y = jnp.concatenate([ours, theirs]).T
         return x, y
 
-    def _begin_drawn(self, x: Array, y: Array, kinds: Array, noise: Array) -> tuple[BattleState, View]:
-        world, batch = self._world, x.shape[1]
-        params = world.params(kinds)
-        lucky = None
+    def _begin_drawn(self, kinds: Array, x: Array, y: Array, drawn: Array) -> tuple[BattleState, View]:
+        batch = x.shape[1]
+        sight: dict[str, Any] = {}
+        if self.conic_view:
+            sight["facing"] = jnp.zeros((self.allies, batch), jnp.int32)
         if self.prob_obs_enemy < 1:
-            drawn = noise[self._noise :].reshape(self.allies, self.enemies, batch)
-            lucky = drawn < self.prob_obs_enemy
-        state = BattleState(
-            units=start(world, params, x, y),
-            kinds=kinds,
-            memory=self._opponent.start(world, jnp.full((2, batch), CENTRE)),
-            last_action=jnp.full((self.allies, batch), -1, jnp.int32),
-            steps=jnp.zeros(batch, jnp.int32),
-            facing=jnp.zeros((self.allies, batch), jnp.int32) if self.conic_view else None,
-            known=None if lucky is None else jnp.zeros_like(lucky),
-            lucky=lucky,
-        )
-        state = self._sighted(params, state, noise)
-        return state, self._look(params, state)
+            lucky = drawn[:, 1:] < self.prob_obs_enemy
+            sight |= {"lucky": lucky, "known": jnp.zeros_like(lucky), "looks": drawn[:, 0]}
+        return self._begin(kinds, x, y, jnp.full((2, batch), CENTRE), **sight)
 
     # Seeing
 
@@ -182,25 +178,23 @@ class BattleV2(Battle):
         """One number a unit, and one an agent: the order in which agents look."""
         return self._world.n + self.allies
 
-    def _sighted(self, params: Params, state: BattleState, noise: Array) -> BattleState:
+    def _sighted(self, state: BattleState, noise: Array | None) -> BattleState:
         if state.facing is not None:
             look = state.last_action - FIRST_TARGET
-            looks = (look >= 0) & (look < LOOKS)
-            state = state._replace(facing=jnp.where(looks, look, state.facing))
-        if state.known is None or state.lucky is None:
+            turns = (look >= 0) & (look < LOOKS)
+            state = state._replace(facing=jnp.where(turns, look, state.facing))
+        if state.known is None or state.lucky is None or state.looks is None:
             return state
         ours, theirs = self._world.sides
-        units = state.units
-        alive = units.health > 0
-        dx, dy = units.x[None, theirs] - units.x[ours, None], units.y[None, theirs] - units.y[ours, None]
-        sight, _ = self.observer._ranges(state.kinds)
-        sees = (jnp.sqrt(dx * dx + dy * dy) < sight) & alive[None, theirs] & alive[ours, None]
-        if state.facing is not None:
-            sees &= _in_cone(dx, dy, state.facing)
-        order = jnp.where(sees, noise[self._world.n : self._noise][:, None], -1.0)
+        looks = state.looks if noise is None else noise[self._world.n :]
+        *_, visible = self.observer.in_sight(state.kinds, state.units, state.facing)
+        sees = visible[:, theirs]
+        order = jnp.where(sees, looks[:, None], -1.0)
         first = sees & (order == order.max(0))
-        new = sees.any(0) & ~state.known.any(0)
-        return state._replace(known=state.known | (new & (first | state.lucky)))
+        # Who dies no longer owns what it saw first.
+        known = state.known & (state.units.health[ours, None] > 0)
+        new = sees.any(0) & ~known.any(0)
+        return state._replace(known=known | (new & (first | state.lucky)), looks=looks)
 
     # Rewards and endings
 

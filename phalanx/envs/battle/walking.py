@@ -43,7 +43,8 @@ def move(
     to_y = jnp.where(seen.has, seen.y, orders.goal_y)
     if world.terrain.rectangle is None:
         via, via_x, via_y = _waypoint(world.terrain, u.x, u.y, to_x, to_y)
-        via = via & ~p.flying & ~p.strides
+        # Who is sent into a wall walks straight at it and slides along; a target there is walked round to.
+        via = via & (seen.has | _stands_on(world.terrain.walkable, to_x, to_y)) & ~p.flying & ~p.strides
         to_x, to_y = jnp.where(via, via_x, to_x), jnp.where(via, via_y, to_y)
     dx, dy = to_x - u.x, to_y - u.y
     way = jnp.sqrt(dx * dx + dy * dy)
@@ -82,8 +83,8 @@ def move(
     mobile = alive & (p.speed > 0)
     x = u.x + jnp.where(mobile, vx + px.clip(-MOST_PUSH, MOST_PUSH), 0.0)
     y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
+    progress = (x - u.x) * ux + (y - u.y) * uy  # what others left of it: a wall is no reason to turn aside
     x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
-    progress = (x - u.x) * ux + (y - u.y) * uy
     refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
     # To the side that others push it to, and then on to that side until the way is free.
     left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
@@ -92,15 +93,22 @@ def move(
     return x, y, blocked, pace
 
 
+def _cell(x: Array, y: Array) -> Array:
+    """The place of a cell in a flattened grid."""
+    column, row = jnp.floor(x).astype(jnp.int32), jnp.floor(y).astype(jnp.int32)
+    return column.clip(0, SIZE - 1) * SIZE + row.clip(0, SIZE - 1)
+
+
+def _stands_on(cells: np.ndarray, x: Array, y: Array) -> Array:
+    """Whether places lie on some of the cells (32, 32)."""
+    return jnp.asarray(cells.reshape(-1))[_cell(x, y)]
+
+
 def _waypoint(terrain: Terrain, x, y, to_x, to_y):
     """Whether the way from one place to another goes round a corner, and where that corner is."""
     routes = terrain.routes
-
-    def cell(x, y):
-        at = jnp.floor(x).astype(jnp.int32).clip(0, SIZE - 1) * SIZE
-        return jnp.asarray(routes.cell)[at + jnp.floor(y).astype(jnp.int32).clip(0, SIZE - 1)]
-
-    via = jnp.asarray(routes.via)[cell(x, y) * routes.cells + cell(to_x, to_y)]
+    here, there = (jnp.asarray(routes.cell)[cell] for cell in (_cell(x, y), _cell(to_x, to_y)))
+    via = jnp.asarray(routes.via)[here * routes.cells + there]
     return via > 0, jnp.asarray(routes.x)[via], jnp.asarray(routes.y)[via]
 
 
@@ -113,12 +121,10 @@ def _keep_inside(terrain: Terrain, p: Params, old_x, old_y, x, y):
         if isinstance(p.flying, np.ndarray) and not p.flying.any():
             return ground
         return jnp.where(p.flying, inside_map[0], ground[0]), jnp.where(p.flying, inside_map[1], ground[1])
-    walk = jnp.asarray(terrain.walkable.reshape(-1))
-    stride = jnp.asarray(terrain.stridable.reshape(-1))
 
-    def free(x, y):
-        at = jnp.floor(x).astype(jnp.int32) * SIZE + jnp.floor(y).astype(jnp.int32)
-        return p.flying | walk[at] | (p.strides & stride[at])
+    def free(x: Array, y: Array) -> Array:
+        walks = _stands_on(terrain.walkable, x, y)
+        return p.flying | walks | (p.strides & _stands_on(terrain.stridable, x, y))
 
     x, y = inside_map
     x = jnp.where(free(x, old_y), x, old_x)
