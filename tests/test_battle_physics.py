@@ -408,7 +408,7 @@ def test_legal_moves_go_where_they_point(name):
     ground = Terrain(name).walkable
     cells = np.argwhere(ground)
     for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0)):
-        x, y = (cells + [dx, dy]).clip(0, 31).T
+        x, y = (cells + np.array([dx, dy])).clip(0, 31).T
         legal = cells[ground[x, y]]
         at = [(float(x) + 0.4, float(y) + 0.6) for x, y in legal]
         moved = alone(name, at, [(x + 2.0 * dx, y + 2.0 * dy) for x, y in at], 8)
@@ -420,10 +420,9 @@ def test_legal_moves_go_where_they_point(name):
 def test_every_place_can_be_reached_from_every_other(name):
     rng = np.random.default_rng(0)
     cells = np.argwhere(Terrain(name).walkable)
-    start, goal = (
-        cells[rng.integers(len(cells), size=400)] + rng.uniform(0.05, 0.95, (400, 2)) for _ in "ab"
-    )
-    walked = alone(name, start, goal, 700)
+    within = rng.uniform(0.05, 0.95, (2, 400, 2))
+    begin, goal = cells[rng.integers(len(cells), size=(2, 400))] + within
+    walked = alone(name, begin, goal, 700)
     assert (np.hypot(*(walked[:, -1] - goal).T) < 0.1).all()
 
 

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import phalanx
+from phalanx.compat import on_policy
 from phalanx.compat.smac import StarCraft2Env
 from phalanx.envs.battle import NAMES
 from phalanx.types import EnvSpec
@@ -363,7 +365,7 @@ def test_who_sees_whom(map_name):
         np.testing.assert_array_equal(env.get_visibility_matrix(), RECORDED[f"{at}/{k}/visible"])
 
 
-def test_replay_is_a_file_of_frames(tmp_path):
+def test_replay_is_a_file_of_frames(tmp_path, monkeypatch):
     env = StarCraft2Env("3m", seed=4, replay_dir=str(tmp_path / "replays"), replay_prefix="mine")
     with pytest.raises(phalanx.PhalanxError, match="nothing to save yet"):
         env.save_replay()
@@ -380,52 +382,37 @@ def test_replay_is_a_file_of_frames(tmp_path):
     assert last["types"] == ["marine"] * 6
     assert len(last["walkable"]) == 32
     np.testing.assert_allclose((np.array(last["x"][:3]) - 16) / 32, env.get_state()[2:12:4], atol=1e-6)
-    with pytest.raises(
-        phalanx.PhalanxError, match="no frames were kept: make the environment with replay_dir"
-    ):
-        StarCraft2Env("3m").save_replay()
+    monkeypatch.chdir(tmp_path)
+    plain = StarCraft2Env("3m", seed=4)
+    plain.reset()
+    assert Path(plain.save_replay()).parent == Path("replays"), "SMAC has a default folder too"
     with pytest.raises(phalanx.PhalanxError, match="save_replay"):
         env.render()
 
 
-class OnPolicyEnv(StarCraft2Env):
-    """The adapter of the documentation: how on-policy's runners call an environment."""
-
-    def reset(self):
-        obs, state = super().reset()
-        return obs, [state] * self.n_agents, self.get_avail_actions()
-
-    def step(self, actions):
-        reward, over, info = super().step(np.ravel(actions))
-        info |= {"bad_transition": self._episode_steps >= self.episode_limit, "won": self.win_counted}
-        info |= self.get_stats()
-        dead = [not any(row[1:]) for row in self.get_avail_actions()]
-        return (
-            self.get_obs(),
-            [self.get_state()] * self.n_agents,
-            [[reward]] * self.n_agents,
-            [over or gone for gone in dead],
-            [info] * self.n_agents,
-            self.get_avail_actions(),
-        )
-
-
 def test_serves_a_runner_like_on_policys():
-    env, rng = OnPolicyEnv("3m", seed=2), np.random.default_rng(3)
+    env, rng = on_policy.StarCraft2Env(SimpleNamespace(map_name="3m"), seed=2), np.random.default_rng(3)
+    assert (env.observation_space[0], env.share_observation_space[0], env.action_space[0].n) == (
+        [30],
+        [81],
+        9,
+    )
     env.seed(1000)
-    obs, share, avail = (np.array(each) for each in env.reset())
+    obs, share, avail = env.reset()
     lengths, length = [], 0
     while len(lengths) < 2:
         actions = random_actions(avail, rng)[:, None]  # (A, 1), as it keeps them
-        obs, share, rewards, dones, infos, avail = (np.array(each) for each in env.step(actions))
+        obs, share, rewards, dones, infos, avail = env.step(actions)
         assert obs.shape == (3, 30)
-        assert share.shape == (3, 48)
+        assert share.shape == (3, 81)
         assert rewards.shape == (3, 1)
+        assert avail.shape == (3, 9)
         length += 1
         assert infos[0]["bad_transition"] == (length == 60)
+        assert (dones | (share[:, :78] != 0).any(1)).all(), "the living see, the dead are done"
         if dones.all():
             lengths.append(length)
-            obs, share, avail = (np.array(each) for each in env.reset())
+            obs, share, avail = env.reset()
             length = 0
     assert infos[0]["battles_game"] == 2
 

@@ -90,7 +90,9 @@ class StarCraft2Env:
     The same `seed` and actions give the same episodes; without one, one is drawn, and `seed()` tells it.
     """
 
-    def __init__(self, map_name: str = "8m", seed: int | None = None, **options: Any):
+    _state_kind = "global"
+
+    def __init__(self, map_name: str = "8m", *, seed: int | None = None, **options: Any):
         if map_name not in NAMES:
             raise PhalanxError(f"unknown map {map_name!r}.{suggest(str(map_name), NAMES)}")
         settings = _settings(options)
@@ -101,7 +103,7 @@ class StarCraft2Env:
         self.replay_dir: str = settings["replay_dir"] or ""
         self.replay_prefix: str = settings["replay_prefix"] or ""
         device.configure()
-        self._battle = _battle(map_name, settings)
+        self._battle = _battle(map_name, settings, self._state_kind)
         spec = self._battle.spec
         self.n_agents, self.n_actions = spec.n_agents, spec.n_actions
         self.n_enemies = self._battle.observer.world.enemies
@@ -113,6 +115,7 @@ class StarCraft2Env:
         self._begin, self._play = _programs(self._battle)
         self._now: TimeStep | None = None
         self._over = True
+        self.ended = False  # by the battle itself, not by the time limit
         self._episode_steps = 0
         self._states: list[PyTree] = []
 
@@ -140,8 +143,8 @@ class StarCraft2Env:
         self._key, self._state, now = self._play(self._key, self._state, chosen)
         now = self._arrive(now)
         self._episode_steps += 1
-        ended = bool(now.terminated)
-        timed_out = not ended and self._episode_steps >= self.episode_limit
+        self.ended = bool(now.terminated)
+        timed_out = not self.ended and self._episode_steps >= self.episode_limit
         info: dict[str, Any] = {
             "battle_won": bool(now.info["won"]),
             "dead_allies": int(now.info["dead_allies"]),
@@ -149,7 +152,7 @@ class StarCraft2Env:
         }
         if timed_out and self.continuing_episode:
             info["episode_limit"] = True
-        self._over = ended or timed_out
+        self._over = self.ended or timed_out
         self.win_counted = info["battle_won"]
         self.battles_game += self._over
         self.battles_won += self.win_counted
@@ -158,8 +161,7 @@ class StarCraft2Env:
 
     def _arrive(self, now: TimeStep) -> TimeStep:
         """Bring what a step says over to numpy, once for all who ask."""
-        if self.replay_dir:
-            self._states.append(self._state)
+        self._states.append(self._state)
         self._now = now = jax.device_get(now)
         return now
 
@@ -248,6 +250,21 @@ class StarCraft2Env:
         sees[:, :count] = asked | asked.T
         return sees
 
+    @property
+    def unit_type_bits(self) -> int:
+        """How many entries tell a unit's type; 0 where all agents are alike."""
+        return len(self._battle.observer.labels[0])
+
+    @property
+    def shield_bits_ally(self) -> int:
+        """1 where agents show a shield."""
+        return int(self._battle.observer.shields[0])
+
+    @property
+    def shield_bits_enemy(self) -> int:
+        """1 where enemies show a shield."""
+        return int(self._battle.observer.shields[1])
+
     def get_unit_types(self) -> list[int]:
         """The game's numbers of the agents' and then the enemies' types, such as 48 for a marine.
 
@@ -302,19 +319,17 @@ class StarCraft2Env:
         """Write the frames of the current (or last) episode as JSON, and return the file's path.
 
         The file is `replay_dir/PREFIX_TIME.json`, with the map's name when there is no
-        `replay_prefix`. It is no StarCraft replay: it has the `map`, the `seed` and `frames`, a list
-        with what `Battle.frame` says before each step and at the end. Frames are kept only when the
-        environment was made with a `replay_dir`.
+        `replay_prefix`; without a `replay_dir` in the folder `replays`. It is no StarCraft replay: it
+        has the `map`, the `seed` and `frames`, a list with what `Battle.frame` says before each step
+        and at the end.
         """
-        if not self.replay_dir:
-            raise PhalanxError("no frames were kept: make the environment with replay_dir='FOLDER'")
         if not self._states:
             raise PhalanxError("there is nothing to save yet: call reset() first")
         frames = [
             {name: np.asarray(value).tolist() for name, value in self._battle.frame(state).items()}
             for state in self._states
         ]
-        folder, time = Path(self.replay_dir), datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        folder, time = Path(self.replay_dir or "replays"), datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.replay_prefix or self.map_name}_{time}.json"
         path.write_text(json.dumps({"map": self.map_name, "seed": self._seed, "frames": frames}), "utf-8")
@@ -343,10 +358,10 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _battle(map_name: str, settings: dict[str, Any]) -> Battle:
+def _battle(map_name: str, settings: dict[str, Any], state_kind: str) -> Battle:
     name = f"battle/{map_name}"
     known = registry.env_options(name)
-    chosen = {}
+    chosen: dict[str, Any] = {"state": state_kind}
     for smac_name, own_name in BATTLE_OPTIONS.items():
         if own_name in known:
             chosen[own_name] = convert(known[own_name], settings[smac_name], f"StarCraft2Env's {smac_name}")
