@@ -244,8 +244,10 @@ def _list(words: list[str]) -> int:
     for kind in kinds if args.what is None else [args.what]:
         if args.what is None:
             print(f"{kind}:")
-        for name, line in kinds[kind]().items():
-            print(f"  {name:<18} {line}")
+        found = kinds[kind]()
+        width = max(map(len, found))
+        for name, line in found.items():
+            print(f"  {name:<{width}}  {line}")
     return 0
 
 
