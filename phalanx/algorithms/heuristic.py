@@ -10,7 +10,9 @@ class Heuristic(Unlearning):
     def __init__(self, config, spec):
         super().__init__(config, spec)
         if spec.script is None:
-            raise PhalanxError(f"{spec.name} has no scripted team here; battles with state=global do, such as battle/3m")
+            raise PhalanxError(
+                f"{spec.name} has no scripted team here; battles with state=global do, such as battle/3m"
+            )
         self.script = spec.script
 
     def memory(self, batch):
