@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.compat.smac import TYPE_NUMBERS
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.terrain import Terrain
@@ -24,10 +25,7 @@ from phalanx.registry import make_env
 RECORDED = np.load(Path(__file__).parent / "data" / "smac_interface.npz")
 MAPS = [name for name in SCENARIOS if name != "2m_vs_1m"]
 GRIDS = {"room": "6h_vs_8z", "pentagon": "2s_vs_1sc", "pass": "so_many_baneling", "ravine": "2c_vs_64zg"}
-TYPE_NUMBERS = {
-    4: "colossus", 9: "baneling", 48: "marine", 51: "marauder", 54: "medivac", 73: "zealot",
-    74: "stalker", 98: "spine_crawler", 105: "zergling", 107: "hydralisk",
-}  # fmt: skip
+TYPE_NAMES = {number: name for name, number in TYPE_NUMBERS.items()}
 
 
 def told(key: str) -> Any:
@@ -90,7 +88,7 @@ def assert_view(view: Any, s: dict[str, np.ndarray], obs: str = "obs", state: st
 def test_what_is_seen_is_what_smac_shows(name):
     env, info = battle(name), told(f"v1/{name}/info")
     for side, kinds in zip(("ally", "enemy"), env._kinds, strict=True):
-        assert [TYPE_NUMBERS[number] for number in RECORDED[f"v1/{name}/{side}_type"]] == list(kinds)
+        assert [TYPE_NAMES[number] for number in RECORDED[f"v1/{name}/{side}_type"]] == list(kinds)
     spec = env.spec
     assert (spec.n_agents, spec.n_actions) == (info["n_agents"], info["n_actions"])
     assert (spec.obs_size, spec.state_size) == (info["obs_shape"], info["state_shape"])
@@ -232,7 +230,7 @@ def test_what_is_seen_is_what_smacv2_shows(name):
 def kinds_of(env: Any, s: dict[str, np.ndarray]) -> jnp.ndarray:
     names = [unit.name for unit in env._world.types]
     numbers = np.concatenate([s["ally_type"], s["enemy_type"]])
-    return jnp.array([names.index(TYPE_NUMBERS[number]) for number in numbers], jnp.int32)
+    return jnp.array([names.index(TYPE_NAMES[number]) for number in numbers], jnp.int32)
 
 
 def test_endings_are_smacv2s():

@@ -9,7 +9,7 @@ SMAC's own `reset`, `step`, `get_obs`, `get_state`, `get_avail_actions`, ... do 
 
 in an environment of its own (Python 3.11), given a checkout of each:
 
-    python -m venv /tmp/smacref && . /tmp/smacref/bin/activate
+    python -m venv smac && . smac/bin/activate
     pip install 'protobuf<3.21' 'numpy<2' absl-py s2clientprotocol gym==0.26.2
     pip install --no-deps pysc2==4.0.0 websocket-client portpicker six
     python tests/data/record_smac.py SMAC SMACV2 ON_POLICY
