@@ -39,8 +39,6 @@ class BattleState(NamedTuple):
     """(A, E) bool: which enemies each agent may see"""
     lucky: Array | None = None
     """(A, E) bool: which enemies each agent may see though another saw them first"""
-    looks: Array | None = None
-    """(A,): the order in which the agents looked last"""
 
 
 @dataclass(frozen=True)
@@ -182,8 +180,10 @@ class Battle(Env):
             begin = jax.jit(jax.vmap(batch_last(lambda *at: self._begin(None, *at))))
             return jax.tree.map(np.asarray, begin(starts.x, starts.y, starts.goal))
 
-    def _begin(self, kinds: Array | None, x: Array, y: Array, goal: Array, **sight: Any):
-        """The state of B battles that begin, and its view; `sight` is what SMACv2's agents see by."""
+    def _begin(
+        self, kinds: Array | None, x: Array, y: Array, goal: Array, order: Array | None = None, **sight: Any
+    ) -> tuple[BattleState, View]:
+        """The state of B battles that begin, and its view; `order` and `sight` are SMACv2's."""
         world = self._world
         params = world.params(kinds)
         state = BattleState(
@@ -194,7 +194,7 @@ class Battle(Env):
             steps=jnp.zeros(x.shape[1], jnp.int32),
             **sight,
         )
-        state = self._sighted(state, None)
+        state = self._sighted(state, order)
         return state, self._look(params, state)
 
     def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
@@ -237,7 +237,7 @@ class Battle(Env):
         low, high = JITTER
         units = combat.advance(world, params, state.units, orders, low + (high - low) * noise[: world.n])
         after = state._replace(units=units, memory=memory, last_action=actions, steps=state.steps + 1)
-        after = self._sighted(after, noise)
+        after = self._sighted(after, noise[world.n :])
         outcome = self._outcome(params, units)
         reward = self._reward(params, state.units, units, outcome)
         alive = units.health > 0
@@ -248,8 +248,8 @@ class Battle(Env):
         }
         return after, self._look(params, after), reward, outcome != GOES_ON, info
 
-    def _sighted(self, state: BattleState, noise: Array | None) -> BattleState:
-        """A hook for what SMACv2's agents look at."""
+    def _sighted(self, state: BattleState, order: Array | None) -> BattleState:
+        """A hook for what SMACv2's agents look at, in an order (A, B) drawn at random."""
         return state
 
     def _look(self, params: Params, state: BattleState) -> View:

@@ -168,8 +168,8 @@ class BattleV2(Battle):
             sight["facing"] = jnp.zeros((self.allies, batch), jnp.int32)
         if self.prob_obs_enemy < 1:
             lucky = drawn[:, 1:] < self.prob_obs_enemy
-            sight |= {"lucky": lucky, "known": jnp.zeros_like(lucky), "looks": drawn[:, 0]}
-        return self._begin(kinds, x, y, jnp.full((2, batch), CENTRE), **sight)
+            sight |= {"lucky": lucky, "known": jnp.zeros_like(lucky)}
+        return self._begin(kinds, x, y, jnp.full((2, batch), CENTRE), drawn[:, 0], **sight)
 
     # Seeing
 
@@ -178,23 +178,22 @@ class BattleV2(Battle):
         """One number a unit, and one an agent: the order in which agents look."""
         return self._world.n + self.allies
 
-    def _sighted(self, state: BattleState, noise: Array | None) -> BattleState:
+    def _sighted(self, state: BattleState, order: Array | None) -> BattleState:
         if state.facing is not None:
             look = state.last_action - FIRST_TARGET
             turns = (look >= 0) & (look < LOOKS)
             state = state._replace(facing=jnp.where(turns, look, state.facing))
-        if state.known is None or state.lucky is None or state.looks is None:
+        if state.known is None or state.lucky is None or order is None:
             return state
         ours, theirs = self._world.sides
-        looks = state.looks if noise is None else noise[self._world.n :]
         *_, visible = self.observer.in_sight(state.kinds, state.units, state.facing)
         sees = visible[:, theirs]
-        order = jnp.where(sees, looks[:, None], -1.0)
-        first = sees & (order == order.max(0))
+        turn = jnp.where(sees, order[:, None], -1.0)
+        first = sees & (turn == turn.max(0))
         # Who dies no longer owns what it saw first.
         known = state.known & (state.units.health[ours, None] > 0)
         new = sees.any(0) & ~known.any(0)
-        return state._replace(known=known | (new & (first | state.lucky)), looks=looks)
+        return state._replace(known=known | (new & (first | state.lucky)))
 
     # Rewards and endings
 

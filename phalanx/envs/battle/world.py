@@ -60,12 +60,11 @@ class Params(NamedTuple):
 def _row(unit: UnitType) -> Params:
     loop = 1 / LOOPS_PER_SECOND
     same = ("health", "shield", "radius", "body", "range", "slop", "scan", "damage", "armour")
+    same += ("bonus_light", "bonus_armored")
     flags = ("light", "armored", "biological", "flying", "strides", "hits_air")
     return Params(
         **{name: float(getattr(unit, name)) for name in same},
         **{name: getattr(unit, name) for name in flags},
-        bonus_light=unit.bonus_light,
-        bonus_armored=unit.bonus_armored,
         period=unit.period / loop,
         windup=unit.windup / loop,
         backswing=unit.backswing / loop,
