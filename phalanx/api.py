@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx import registry
 from phalanx.config import Layer, RunConfig, convert, merge, options_of
-from phalanx.envs.base import Env, own_actions
+from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.check import check
 from phalanx.envs.wrappers import policy_input
 from phalanx.errors import PhalanxError, suggest
@@ -271,25 +271,29 @@ def evaluate(
     which: Which = "best",
     seed: int = 0,
     checkpoint: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Play greedy episodes and average them.
 
     `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
-    in the environment `env`. `seed` picks the episodes.
+    in the environment `env`, with `env_options`. `seed` picks the episodes.
     """
     if episodes < 1 or episodes != int(episodes):
         raise PhalanxError(f"episodes must be a whole number of at least 1, not {episodes}")
     device.configure()
     if isinstance(env, str):
-        this, policy = _untrained(str(run), env)
+        this, policy = _untrained(str(run), env, env_options or {})
+    elif env_options:
+        raise PhalanxError("env_options are for an environment given by name: a run has its own")
     else:
         this, policy = _policies(run, env, which, checkpoint)
     program = runs.jit_play(this.loop, this.config.seeds)
     return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, int(episodes)), this)
 
 
-def _untrained(algorithm: str, env: str) -> tuple[Setup, PyTree]:
+def _untrained(algorithm: str, env: str, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
     layers = [each for each in [registry.preset(algorithm, env, "auto")] if each]
+    layers.append(Layer("command line", {"env": options}))
     known = registry.env_options(env)
     resolved = merge((algorithm, env), registry.algorithm(algorithm).Config, known, layers)
     this = setup(resolved, registry.make_env(env, resolved.env))
@@ -320,7 +324,7 @@ class Policy:
             obs,
             alive,
             memory.last_action,
-            self.spec.n_actions,
+            self.spec,
             self._inputs["agent_id"],
             self._inputs["last_action"],
         )
@@ -369,7 +373,9 @@ class Policy:
         avail, alive = avail.astype(bool), alive.astype(bool)
         first = np.full(batch, memory is None)
         if memory is None:
-            memory = PolicyMemory(self._algorithm.memory(batch), jnp.full((batch, n), -1, jnp.int32))
+            none_yet = no_action(self.spec)
+            none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
+            memory = PolicyMemory(self._algorithm.memory(batch), none_yet)
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key

@@ -82,6 +82,16 @@ def _add_options(
         )
 
 
+def _tables(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What `_add_options` was given on the command line, by table."""
+    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
+    for key, value in vars(args).items():
+        table, _, name = key.partition(":")
+        if name:
+            tables[table][name] = value
+    return tables
+
+
 def _train(words: list[str]) -> int:
     started = time.monotonic()
     parser = Parser(
@@ -122,16 +132,11 @@ def _train(words: list[str]) -> int:
     if args.help:
         parser.print_help()
         return 0
-    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
-    for key, value in vars(args).items():
-        table, _, name = key.partition(":")
-        if name:
-            tables[table][name] = value
     from phalanx import api
     from phalanx.report.console import Console
 
     command = shlex.join(["phalanx", "train", *words])
-    layer = Layer("command line", tables)
+    layer = Layer("command line", _tables(args))
     run = api.train_from_layer(
         args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
     )
@@ -171,7 +176,7 @@ def _require_run(folder: str) -> None:
 def _eval(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx eval",
-        usage="phalanx eval RUN | ALGORITHM ENV  [--episodes 200] [--json]",
+        usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",
         description="Play greedy episodes. A return is the mean over agents of the sum of their rewards.",
     )
     parser.add_argument(
@@ -187,6 +192,9 @@ def _eval(words: list[str]) -> int:
     parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
     parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    named = [word for word in words[:2] if not word.startswith("-")]
+    if len(named) == 2 and named[0] in registry.algorithms():
+        _add_options(parser, named[1], registry.env_options(named[1]), "env", prefix="env.")
     args = parser.parse(words)
     episodes, seed = _number("--episodes", args.episodes), _number("--seed", args.seed, at_least=0)
     if args.env is not None and (Path(args.what) / "run.json").is_file():
@@ -202,7 +210,13 @@ def _eval(words: list[str]) -> int:
     assert episodes is not None
     assert seed is not None
     result = api.evaluate(
-        args.what, args.env, episodes=episodes, which=args.which, seed=seed, checkpoint=args.checkpoint
+        args.what,
+        args.env,
+        episodes=episodes,
+        which=args.which,
+        seed=seed,
+        checkpoint=args.checkpoint,
+        env_options=_tables(args)["env"],
     )
     if args.json:
         print(json.dumps(result))
@@ -265,12 +279,14 @@ def _check_env(words: list[str]) -> int:
     parser.add_argument(
         "env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`"
     )
+    if words and not words[0].startswith("-"):
+        _add_options(parser, words[0], registry.env_options(words[0]), "env", prefix="env.")
     args = parser.parse(words)
     from phalanx import api
     from phalanx.training import device
 
     device.configure()
-    breaches = api.check_env(api.make_env(args.env))
+    breaches = api.check_env(api.make_env(args.env, **_tables(args)["env"]))
     for breach in breaches:
         print(f"phalanx: {breach}", file=sys.stderr)
     if not breaches:

@@ -23,7 +23,7 @@ class ScriptedTeam(Protocol):
         ...
 
     def act(self, observation: "Observation", first: Array, memory: PyTree) -> tuple[Array, PyTree]:
-        """Choose actions (B, A); `first` (B,) says which observations begin an episode."""
+        """Choose actions, (B, A) or (B, A, U); `first` (B,) says which observations begin an episode."""
         ...
 
 
@@ -43,7 +43,7 @@ class EnvSpec:
     """For each agent, a name for each of its observation entries (before padding)."""
     state_features: tuple[str, ...]
     action_counts: tuple[int, ...]
-    """For each agent, how many actions it has (before padding)."""
+    """For each agent, how many actions it has, or how many entries its continuous one (before padding)."""
     time_limit: int
     """Steps after which an episode is cut (`truncated`)."""
     common_reward: bool = True
@@ -53,6 +53,11 @@ class EnvSpec:
     agent_state: bool = False
     """Whether each agent has its own state, (A, X), rather than all one, (X,)."""
     action_kind: Literal["discrete", "continuous"] = "discrete"
+    """Actions are (A,) int32, or (A, U) float32."""
+    action_range: tuple[float, float] = (-1.0, 1.0)
+    """Within which every entry of a continuous action lies; what is beyond is clipped."""
+    teams: tuple[str, ...] = ()
+    """One team an agent, where there is more than one: whose reward a team's mean or sum is taken over."""
     script: ScriptedTeam | None = None
     """What `phalanx eval heuristic` plays."""
     version: int = 1
@@ -82,7 +87,7 @@ class Observation(NamedTuple):
     state: Array
     """(..., A, X) where the spec says `agent_state`"""
     avail: Array
-    """bool: the actions an agent may take now."""
+    """bool: the actions an agent may take now; of a continuous one, the entries that are its own."""
     alive: Array
     """bool: agents that still act. The dead stay in the arrays and are masked by every learner."""
 
@@ -110,7 +115,7 @@ class Transition(NamedTuple):
     memory: PyTree
     """The actor's memory before it saw the observation, (..., A, H)."""
     action: Array
-    """(..., A) int32"""
+    """(..., A) int32, or (..., A, U) float32 if continuous"""
     extras: PyTree
     """What `act` computed and the learner wants back, such as log-probabilities."""
     reward: Array

@@ -63,9 +63,9 @@ class Algorithm(ABC):
     def act(
         self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
     ) -> tuple[Array, PyTree, PyTree]:
-        """Choose actions (B, A) for observations (B, ...); also the new memory, and extras for `update`.
+        """Choose actions, (B, A) or (B, A, U), for observations (B, ...).
 
-        `first` (B,) says which observations begin an episode.
+        Also the new memory, and extras for `update`. `first` (B,) says which observations begin an episode.
         """
 
     @abstractmethod

@@ -11,7 +11,8 @@ class Heuristic(Unlearning):
         super().__init__(config, spec)
         if spec.script is None:
             raise PhalanxError(
-                f"{spec.name} has no scripted team here; battles with state=global do, such as battle/3m"
+                f"{spec.name} has no scripted team here; particle worlds and battles with state=global do, "
+                f"such as mpe/simple_spread and battle/3m"
             )
         self.script = spec.script
 

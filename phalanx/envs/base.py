@@ -28,7 +28,7 @@ class Env(ABC):
 
     @abstractmethod
     def step(self, key: Array, state: PyTree, actions: Array) -> tuple[PyTree, TimeStep]:
-        """Play one step with `actions` (A,). What the dead choose must not matter."""
+        """Play one step with `actions`, (A,) or continuous (A, U). What the dead choose must not matter."""
 
     def frame(self, state: PyTree) -> dict[str, Any] | None:
         """Describe `state` for a viewer; None when there is nothing to draw."""
@@ -70,8 +70,15 @@ class Env(ABC):
 
 
 def own_actions(spec: EnvSpec) -> np.ndarray:
-    """(A, U) bool: which actions are an agent's own rather than padding."""
+    """(A, U) bool: which actions, or entries of a continuous one, are an agent's own rather than padding."""
     return np.arange(spec.n_actions) < np.array(spec.action_counts)[:, None]
+
+
+def no_action(spec: EnvSpec) -> Array:
+    """What stands for the action before the first: (A,) of -1, or (A, U) of zeros."""
+    if spec.action_kind == "continuous":
+        return jnp.zeros((spec.n_agents, spec.n_actions))
+    return jnp.full(spec.n_agents, -1, jnp.int32)
 
 
 def numbered(prefix: str, count: int) -> tuple[str, ...]:

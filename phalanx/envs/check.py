@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.base import Env, own_actions
+from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.types import EnvSpec, Observation, TimeStep, is_key
 
 EPISODES, MOST_STEPS = 8, 100
@@ -67,6 +67,10 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
         yield "spec.action_counts gives an agent no action: each must have at least one."
     if spec.time_limit < 1:
         yield f"spec.time_limit is {spec.time_limit}: an episode must have at least one step."
+    if spec.teams and len(spec.teams) != n:
+        yield f"spec.teams has {len(spec.teams)} entries for {n} agents."
+    if spec.action_kind == "continuous" and not spec.action_range[0] < spec.action_range[1]:
+        yield f"spec.action_range is {spec.action_range}: the first must be below the second."
     if not spec.state_features:
         yield "spec.state_features is empty: name the entries of the global state."
 
@@ -79,7 +83,7 @@ def _shapes(env: Env) -> Iterator[str]:
         yield start
         return
     yield from _timestep_shapes("reset", start[1], spec)
-    actions = jax.ShapeDtypeStruct((spec.n_agents,), jnp.int32)
+    actions = jax.eval_shape(lambda: no_action(spec))
     after = _trace("step", env.step, key, start[0], actions)
     if isinstance(after, str):
         yield after
@@ -152,14 +156,14 @@ def _play(env: Env) -> Iterator[str]:
         running &= ~np.asarray(now.terminated | now.truncated)
         if not found and running.any() and t < spec.time_limit:
             seen = now.observation
-            noise = rng.random(seen.avail.shape)
-            actions = np.where(np.asarray(seen.avail), noise, -1).argmax(-1).astype(np.int32)
+            actions = _random_actions(rng, np.asarray(seen.avail), spec)
             keys = jax.random.split(jax.random.key(t + 2), EPISODES)
             after = step(keys, state, jnp.asarray(actions))
             if not _equal(after, step(keys, state, jnp.asarray(actions)), running):
                 found.append("step is not a pure function: the same key, state and actions gave two results.")
             dead = ~np.asarray(seen.alive)
-            other = np.where(dead, (actions + 1) % spec.n_actions, actions).astype(np.int32)
+            others = _random_actions(rng, np.ones_like(seen.avail), spec)
+            other = np.where(dead.reshape(*dead.shape, *[1] * (actions.ndim - 2)), others, actions)
             if dead.any() and not _equal(after, step(keys, state, jnp.asarray(other)), running):
                 found.append(
                     f"what a dead agent chose at step {t} changed the result: the dead must not act."
@@ -168,6 +172,15 @@ def _play(env: Env) -> Iterator[str]:
         yield from found
         if found or not running.any():
             return
+
+
+def _random_actions(rng: np.random.Generator, avail: np.ndarray, spec: EnvSpec) -> np.ndarray:
+    """(B, A) available ones, or (B, A, U) within the range."""
+    noise = rng.random(avail.shape, np.float32)
+    if spec.action_kind == "continuous":
+        low, high = spec.action_range
+        return low + noise * np.float32(high - low)
+    return np.where(avail, noise, -1).argmax(-1).astype(np.int32)
 
 
 def _equal(a: Any, b: Any, rows: np.ndarray) -> bool:

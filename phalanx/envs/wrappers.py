@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.envs.base import Env
+from phalanx.envs.base import Env, no_action, own_actions
+from phalanx.ops.batching import where_any
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 
@@ -77,25 +78,27 @@ class EpisodeStatistics(Wrapper):
 
 
 def policy_input(
-    obs: Array, alive: Array, last_action: Array, n_actions: int, with_id: bool, with_last_action: bool
+    obs: Array, alive: Array, last_action: Array, spec: EnvSpec, with_id: bool, with_last_action: bool
 ) -> Array:
-    """What a network sees: (..., A, O) observations, then agent id, then last action, one-hot.
+    """What a network sees: (..., A, O) observations, then agent id, one-hot, then the last action.
 
-    A dead agent's entries are zero but for its id, whatever the environment left there; a last
-    action of -1 (there was none) is all zero.
+    That is one-hot too, or as it was if it is continuous. A dead agent's entries are zero but for its id,
+    whatever the environment left there; a last action that there was none of (`no_action`) is all zero.
     """
     alive = alive[..., None]
-    n_agents = obs.shape[-2]
+    n_agents = spec.n_agents
     parts = [jnp.where(alive, obs, 0.0)]
     if with_id:
         parts.append(jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents)))
     if with_last_action:
-        parts.append(jnp.where(alive, jax.nn.one_hot(last_action, n_actions), 0.0))
+        continuous = spec.action_kind == "continuous"
+        done = last_action * own_actions(spec) if continuous else jax.nn.one_hot(last_action, spec.n_actions)
+        parts.append(jnp.where(alive, done, 0.0))
     return jnp.concatenate(parts, axis=-1)
 
 
 class Remembered(NamedTuple):
-    """What `PolicyInput` keeps: (A,) actions, -1 before the first."""
+    """What `PolicyInput` keeps: the last actions, `no_action` before the first."""
 
     inner: PyTree
     last_action: Array
@@ -120,7 +123,7 @@ class PolicyInput(Wrapper):
 
     def reset(self, key: Array) -> tuple[Remembered, TimeStep]:
         state, step = self.env.reset(key)
-        none_yet = jnp.full(self.spec.n_agents, -1, jnp.int32)
+        none_yet = no_action(self.env.spec)
         return Remembered(state, none_yet), self._see(step, none_yet)
 
     def step(self, key: Array, state: Remembered, actions: Array) -> tuple[Remembered, TimeStep]:
@@ -129,9 +132,7 @@ class PolicyInput(Wrapper):
 
     def _see(self, step: TimeStep, last_action: Array) -> TimeStep:
         seen = step.observation
-        obs = policy_input(
-            seen.obs, seen.alive, last_action, self.env.spec.n_actions, self.agent_id, self.last_action
-        )
+        obs = policy_input(seen.obs, seen.alive, last_action, self.env.spec, self.agent_id, self.last_action)
         return step._replace(observation=seen._replace(obs=obs))
 
 
@@ -163,9 +164,8 @@ class AutoReset:
         step_key, reset_key = jax.random.split(key)
         state, step = self.env.step(step_key, running.state, actions)
         over = step.terminated | step.truncated
-        fresh = self.reset(reset_key)
         ongoing = Running(state, step.observation, jnp.bool_(False))
-        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, ongoing), step
+        return where_any(over, self.reset, reset_key, ongoing), step
 
 
 def prepare(env: Env, agent_id: bool = False, last_action: bool = False) -> AutoReset:

@@ -4,7 +4,7 @@ Parameters carry a leading group axis (G, ...). Each agent belongs to one group 
 that group's slice. Whatever is laid over the agents has its agent axis second to last, (..., A, F).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +52,11 @@ def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
         labels = list(spec.agents)
     else:
         labels = _explicit(share, spec, option)
+    return partition(labels)
+
+
+def partition(labels: Sequence[str]) -> Groups:
+    """Agents with the same label, one label an agent, are a group."""
     names = tuple(dict.fromkeys(labels))
     return Groups(tuple(names.index(label) for label in labels), names)
 

@@ -58,6 +58,54 @@ def batch_last(fn: Callable[..., Any]) -> Callable[..., Any]:
     return single
 
 
+def where_any(needed: Array, make: Callable[[Array], PyTree], key: Array, otherwise: PyTree) -> PyTree:
+    """`make(key)` where `needed`, else `otherwise`; nothing is made when no batch entry needs it.
+
+    Under `vmap` a condition becomes a choice between two results that are both computed. Here all batch
+    axes, however deep, are joined first, so that one question decides for the whole batch.
+    """
+
+    @custom_vmap
+    def joined(needed: Array, key: Array, otherwise: PyTree) -> PyTree:
+        def choose() -> PyTree:
+            return jax.vmap(lambda n, k, o: jax.tree.map(lambda a, b: jnp.where(n, a, b), make(k), o))(
+                needed, key, otherwise
+            )
+
+        # Elsewhere a branch would have the device wait for its host at every step.
+        return jax.lax.platform_dependent(
+            cpu=lambda: jax.lax.cond(needed.any(), choose, lambda: otherwise), default=choose
+        )
+
+    @joined.def_vmap
+    def _(size: int, batched: list[PyTree], *args: PyTree) -> tuple[PyTree, PyTree]:
+        full = _all_batched(size, batched, args)
+        inner = full[0].shape[1]
+        out = joined(*jax.tree.map(lambda x: x.reshape(size * inner, *x.shape[2:]), full))
+        out = jax.tree.map(lambda x: x.reshape(size, inner, *x.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    @custom_vmap
+    def single(needed: Array, key: Array, otherwise: PyTree) -> PyTree:
+        return jax.tree.map(lambda a, b: jnp.where(needed, a, b), make(key), otherwise)
+
+    @single.def_vmap
+    def _(size: int, batched: list[PyTree], *args: PyTree) -> tuple[PyTree, PyTree]:
+        out = joined(*_all_batched(size, batched, args))
+        return out, jax.tree.map(lambda _: True, out)
+
+    return single(needed, key, otherwise)
+
+
+def _all_batched(size: int, batched: list[PyTree], args: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+    """Give every array the batch axis that some have."""
+
+    def spread(is_batched: bool, x: Array) -> Array:
+        return x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+
+    return jax.tree.map(spread, tuple(batched), args)
+
+
 COMBINE = {"sum": jnp.add, "min": jnp.minimum, "max": jnp.maximum}
 REDUCE = {"sum": jnp.sum, "min": jnp.min, "max": jnp.max}
 Pair = Callable[[PyTree], tuple[Array, ...]]

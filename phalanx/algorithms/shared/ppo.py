@@ -52,7 +52,7 @@ class PPOConfig:
         "obs", "what the critic sees: own observation, the global state, or both"
     )
     reward: Reward = option(
-        "own", "what each agent learns from: its own reward, or the mean or sum over the team"
+        "own", "what each agent learns from: its own reward, or the mean or sum over its team"
     )
 
     batch_steps: int = option(2048, "env steps a rollout holds, over all environments", at_least=1)
@@ -131,12 +131,8 @@ class PPO(Algorithm):
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state" and not spec.agent_state
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
-        unlike_rewards = config.reward == "own" and not spec.common_reward
-        if self.common_view and unlike_rewards and self.critic_groups.count < spec.n_agents:
-            raise PhalanxError(
-                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
-                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
-            )
+        self.teams = sharing.partition(spec.teams or ("all",) * spec.n_agents)
+        self._require_one_value_a_group()
         view_size = {
             "obs": spec.obs_size,
             "state": spec.state_size,
@@ -147,6 +143,22 @@ class PPO(Algorithm):
         self.optimiser = optax.chain(
             optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
         )
+
+    def _require_one_value_a_group(self) -> None:
+        """Refuse a critic that says the same of agents that learn from different rewards."""
+        groups, spec = self.critic_groups, self.spec
+        if not self.common_view or spec.common_reward:
+            return
+        if self.config.reward == "own" and groups.count < spec.n_agents:
+            raise PhalanxError(
+                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
+                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
+            )
+        if any(len({self.teams.of_agent[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
+            raise PhalanxError(
+                f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
+                f"choose share=type, critic_share=type or critic_view=state+obs"
+            )
 
     def _network(self, inputs: int, outputs: int, head_gain: float) -> Network:
         c = self.config
@@ -310,8 +322,9 @@ class PPO(Algorithm):
         """(..., A) -> what each agent learns from, (..., A)."""
         if self.config.reward == "own":
             return reward
-        reduce = jnp.mean if self.config.reward == "mean" else jnp.sum
-        return jnp.broadcast_to(reduce(reward, axis=-1, keepdims=True), reward.shape)
+        members = self.teams.membership
+        sums = (reward[..., None, :] * members).sum(-1)
+        return sharing.to_agents(self.teams, sums / members.sum(-1) if self.config.reward == "mean" else sums)
 
     def rescale(self, critic: Half, norm: RunningNorm, target: Array) -> tuple[Half, RunningNorm]:
         """Move the value scale towards the targets (T, B, A).

@@ -27,7 +27,7 @@ class Unlearning(Algorithm):
     """A team that stays as it is."""
 
     Config = UnlearningConfig
-    action_kinds = frozenset({"discrete"})
+    action_kinds = frozenset({"discrete", "continuous"})
 
     @property
     def steps_per_update(self) -> int:
