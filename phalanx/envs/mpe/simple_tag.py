@@ -1,0 +1,151 @@
+"""simple_tag: slow adversaries hunt fast prey among obstacles.
+
+For every pair of prey and adversary that overlap all adversaries earn 10 and that prey pays 10; prey also
+pays for leaving the square. With `prey=scripted` the prey is part of the world, and the adversaries are one
+team with one reward.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Literal
+
+import jax.numpy as jnp
+
+from phalanx.config import option
+from phalanx.envs.base import numbered
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, plane
+from phalanx.envs.mpe.world import (
+    COAST,
+    DAMPING,
+    DT,
+    MOVES,
+    Agent,
+    Bodies,
+    Body,
+    beyond_edge,
+    least,
+    length,
+    total,
+    without,
+)
+
+CAUGHT = 10.0
+
+
+@dataclass(frozen=True)
+class SimpleTag(ParticleEnv):
+    """Predators and prey."""
+
+    good: int = option(1, "number of prey", at_least=1, at_most=64)
+    adversaries: int = option(3, "number of adversaries", at_least=1, at_most=64)
+    obstacles: int = option(2, "number of obstacles", at_least=0, at_most=64)
+    prey: Literal["learning", "scripted"] = option(
+        "learning", "scripted: prey flees by a fixed rule, and only adversaries are agents"
+    )
+    prey_speed: float = option(
+        1.0, "share of full speed and force that prey has (mpe2's curriculum: 0.5, 0.75, 1)", above=0
+    )
+    terminate_on_success: bool = option(False, "end the episode when all prey is being caught")
+    agent_neighbors: int | None = option(None, "see only so many nearest agents", at_least=1)
+    landmark_neighbors: int | None = option(None, "see only so many nearest obstacles", at_least=1)
+
+    landmarks_within = 0.9
+
+    @cached_property
+    def bodies(self):
+        hunter = partial(Agent, type="adversary", team="adversary", accel=3.0, max_speed=1.0)
+        prey = partial(
+            Agent, type="good", team="good", accel=4.0 * self.prey_speed, max_speed=1.3 * self.prey_speed
+        )
+        return Bodies(
+            (
+                *(
+                    hunter(name, 0.075, True, (0.85, 0.35, 0.35))
+                    for name in numbered("adversary", self.adversaries)
+                ),
+                *(prey(name, 0.05, True, (0.35, 0.85, 0.35)) for name in numbered("agent", self.good)),
+            ),
+            tuple(Body(name, 0.2, True) for name in numbered("obstacle", self.obstacles)),
+        )
+
+    @property
+    def common_reward(self):
+        return self.prey == "scripted"
+
+    @property
+    def puppets(self):
+        if self.prey == "learning":
+            return {}
+        return {i: partial(self.flee, i) for i in range(self.adversaries, self.adversaries + self.good)}
+
+    def sees(self, now, agent):
+        own, n = now.position[agent], self.adversaries + self.good
+        obstacles = now.position[n:] - own
+        others = without(now.position[:n], agent) - own
+        # Only prey shows its velocity.
+        velocities = without(now.velocity, agent)
+        first_prey = self.adversaries - (agent < self.adversaries)
+        if self.landmark_neighbors is not None:
+            (obstacles,) = nearest(obstacles, self.landmark_neighbors)
+        if self.agent_neighbors is None:
+            velocities = velocities[first_prey:]
+        else:
+            velocities = velocities.at[:first_prey].set(0.0)
+            others, velocities = nearest(others, self.agent_neighbors, velocities)
+        return {
+            "velocity": plane(now.velocity[agent]),
+            "position": plane(own),
+            "obstacle": plane(obstacles),
+            "other": plane(others),
+            "prey velocity": plane(velocities),
+        }
+
+    def catches(self, now):
+        """1 where an adversary touches a prey, (adversaries, good, B)."""
+        hunters, prey = now.position[: self.adversaries], now.position[self.adversaries :][: self.good]
+        reach = self.bodies.sizes[0] + self.bodies.sizes[self.adversaries]
+        return (length(hunters[:, None] - prey[None]) < reach) * 1.0
+
+    def rewards(self, now):
+        catches = self.catches(now)
+        for_hunters = CAUGHT * total(total(catches))
+        prey = now.position[self.adversaries :][: self.good]
+        for_prey = -CAUGHT * total(catches) - beyond_edge(prey)
+        hunters = jnp.broadcast_to(for_hunters, (self.adversaries, *for_hunters.shape))
+        return jnp.concatenate([hunters, for_prey])
+
+    def over(self, now):
+        return self.terminate_on_success & (self.catches(now) > 0).any(0).all(0)
+
+    def flee(self, agent, now):
+        """The push (2, B) of scripted prey.
+
+        Of the five moves it takes the one that brings it to rest farthest from the nearest adversary, less
+        what it would pay for being beyond the edge.
+        """
+        body = self.bodies.agents[agent]
+        pushes = jnp.asarray(MOVES)[:, :, None] * 1.0
+        velocity = now.velocity[agent] * (1 - DAMPING) + body.accel * DT * pushes
+        rest = now.position[agent] + now.velocity[agent] * DT + COAST * velocity  # (5, 2, B)
+        nearest_hunter = least(length(rest[:, None] - now.position[None, : self.adversaries]), 1)
+        best = (nearest_hunter - beyond_edge(rest)).argmax(0)
+        return jnp.take_along_axis(pushes, best[None, None], 0)[0]
+
+    def intent(self, agent, seen):
+        """Adversaries run at the nearest prey, prey from the nearest adversary or back to the middle."""
+        hunts = agent < self.adversaries
+        first_prey = self.adversaries - hunts
+        if self.agent_neighbors is None:
+            theirs = seen["other"][:, first_prey:] if hunts else seen["other"][:, :first_prey]
+        else:
+            theirs = seen["other"]  # whoever is near: an agent cannot tell who it sees
+        choice = jnp.square(theirs).sum(-1).argmin(-1)
+        way = jnp.take_along_axis(theirs, choice[:, None, None], 1)[:, 0]
+        if hunts:
+            return Intent(way)  # at full speed
+        towards_middle = -seen["position"]
+        outside = jnp.abs(seen["position"]).max(-1, keepdims=True) > 0.8
+        return Intent(jnp.where(outside, towards_middle, -way), seen["velocity"])
+
+
+SCENARIO = SimpleTag
