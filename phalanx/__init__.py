@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from phalanx.api import Policy, Run, check_env, evaluate, load, make_env, resume, train
+    from phalanx.compat.pettingzoo import to_pettingzoo
     from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
     from phalanx.errors import PhalanxError
@@ -20,6 +21,7 @@ __all__ = [
     "make_env",
     "make_vec",
     "resume",
+    "to_pettingzoo",
     "train",
 ]
 
@@ -38,6 +40,10 @@ def __getattr__(name: str):
         from phalanx.compat.vector import make_vec
 
         return make_vec
+    if name == "to_pettingzoo":
+        from phalanx.compat.pettingzoo import to_pettingzoo
+
+        return to_pettingzoo
     if name in __all__:
         from phalanx import api
 

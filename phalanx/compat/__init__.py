@@ -1,1 +1,1 @@
-"""Fronts for programs that were not written for phalanx: SMAC's own class, and vectors of numpy arrays."""
+"""Fronts for programs that were not written for phalanx: SMAC's class, PettingZoo's, and numpy vectors."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.api import make_env
+from phalanx.compat import shared
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import prepare
 from phalanx.errors import PhalanxError
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     state: np.ndarray
     """(n, X) float32, or (n, A, X) where the spec says `agent_state`"""
     avail: np.ndarray
-    """(n, A, U) bool: the actions that each agent may take next"""
+    """(n, A, U) bool: the actions that each agent may take next; of a continuous one, its own entries"""
     alive: np.ndarray
     """(n, A) bool"""
     reward: np.ndarray
@@ -70,10 +70,14 @@ class VectorEnv:
         return self._batch(seen, none, no, no, final=seen, info={})
 
     def step(self, actions: Any) -> Batch:
-        """Play one step in every environment with `actions` (n, A) of whole numbers."""
+        """Play one step in every environment with `actions`.
+
+        They are (n, A) whole numbers, or where the spec says `continuous` (n, A, U) numbers, which are
+        clipped to the spec's `action_range`.
+        """
         if self._running is None:
             raise PhalanxError("no episode is under way: call reset() first")
-        chosen = jnp.asarray(self._checked(actions), jnp.int32)
+        chosen = jnp.asarray(self._checked(actions))
         self._keys, self._running, step = self._play(self._keys, self._running, chosen)
         outcome = (step.reward, step.terminated, step.truncated)
         return self._batch(self._running.observation, *outcome, final=step.observation, info=step.info)
@@ -85,27 +89,17 @@ class VectorEnv:
         return jax.tree.map(np.array, host)  # JAX's own may not be written to, which PyTorch minds
 
     def _checked(self, actions: Any) -> np.ndarray:
-        """`actions` as an array of legal ones. An agent that may take none at all may send anything."""
-        try:
-            chosen = np.asarray(actions)
-        except (TypeError, ValueError, RuntimeError) as error:  # rows of unequal length, a tensor on a GPU
-            raise PhalanxError(f"actions cannot be read as a numpy array: {error}") from None
-        wanted = (self.n, self.spec.n_agents)
-        if chosen.shape != wanted:
-            raise PhalanxError(f"actions must be {wanted}, one an environment and agent, not {chosen.shape}")
-        if not np.issubdtype(chosen.dtype, np.integer):
-            raise PhalanxError(f"actions must be whole numbers, such as int64, not {chosen.dtype}")
-        within = chosen.clip(0, self.spec.n_actions - 1)
-        legal = np.take_along_axis(self._avail, within[..., None], -1)[..., 0] & (within == chosen)
-        illegal = ~legal & self._avail.any(-1)
-        if illegal.any():
-            env, agent = map(int, np.argwhere(illegal)[0])
-            available = ", ".join(map(str, np.flatnonzero(self._avail[env, agent])))
-            raise PhalanxError(
-                f"environment {env}: {self.spec.agents[agent]} cannot take action {chosen[env, agent]} now; "
-                f"available: {available}"
-            )
-        return within
+        """`actions` as an array of ones that can be played."""
+        spec, shape, each = self.spec, (self.n, self.spec.n_agents), "one an environment and agent"
+        if spec.action_kind == "continuous":
+            shape, each = (*shape, spec.n_actions), "one an environment, agent and entry"
+        chosen = shared.read(actions, shape, spec, "actions", f"{shape}, {each}")
+        playable, wrong = shared.judge(spec, self._avail, chosen)
+        if wrong.any():
+            env, agent = map(int, np.argwhere(wrong)[0])
+            why = shared.refusal(spec, agent, self._avail[env, agent], chosen[env, agent])
+            raise PhalanxError(f"environment {env}: {why}")
+        return playable
 
 
 def make_vec(env: str | Env, n: int, seed: int = 0, options: Mapping[str, Any] | None = None) -> VectorEnv:
@@ -116,15 +110,6 @@ def make_vec(env: str | Env, n: int, seed: int = 0, options: Mapping[str, Any] |
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise PhalanxError(f"n must be a whole number of at least 1, not {n!r}")
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise PhalanxError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
-    if isinstance(env, str):
-        env = make_env(env, **(options or {}))
-    elif not isinstance(env, Env):
-        raise PhalanxError(f"env must be a name or a phalanx.Env, not {type(env).__name__}")
-    elif options:
-        raise PhalanxError("options are for an environment given by name: build the object with them")
-    if env.spec.action_kind != "discrete":
-        raise PhalanxError(f"make_vec has no {env.spec.action_kind} actions, which {env.spec.name} needs")
+    seed, env = shared.checked_seed(seed), shared.environment(env, options)
     device.configure()
     return VectorEnv(env, int(n), seed)

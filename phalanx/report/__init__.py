@@ -1,1 +1,1 @@
-"""What people look at: metrics file, console, plots."""
+"""What people look at: metrics file, console, plots, pictures."""

@@ -1,0 +1,74 @@
+"""What the fronts share: which environment is meant, its seed, and whether actions can be played."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from phalanx.api import make_env
+from phalanx.envs.base import Env
+from phalanx.errors import PhalanxError
+from phalanx.types import EnvSpec
+
+
+def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
+    """The environment of a name, with its own `options`, or the object that was given."""
+    if isinstance(env, str):
+        return make_env(env, **(options or {}))
+    if not isinstance(env, Env):
+        raise PhalanxError(f"env must be a name or a phalanx.Env, not {type(env).__name__}")
+    if options:
+        raise PhalanxError("options are for an environment given by name: build the object with them")
+    return env
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed that JAX can take."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise PhalanxError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
+    return int(seed)
+
+
+def read(actions: Any, shape: tuple[int, ...], spec: EnvSpec, what: str, wanted: str) -> np.ndarray:
+    """`actions` as an array of `shape`: int64, or float64 where they are continuous.
+
+    `what` they are and the shape that is `wanted`, in words, are for the error.
+    """
+    try:
+        array = np.asarray(actions)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of unequal length, a tensor on a GPU
+        raise PhalanxError(f"{what} cannot be read as a numpy array: {error}") from None
+    if array.shape != shape:
+        raise PhalanxError(f"{what} must be {wanted}, not {array.shape}")
+    if spec.action_kind == "continuous":
+        if not np.issubdtype(array.dtype, np.floating) and not np.issubdtype(array.dtype, np.integer):
+            raise PhalanxError(f"{what} must consist of numbers, such as float32, not {array.dtype}")
+        return array.astype(np.float64)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise PhalanxError(f"{what} must consist of whole numbers, such as int64, not {array.dtype}")
+    return array.astype(np.int64)
+
+
+def judge(spec: EnvSpec, avail: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What can be played of `chosen`, and (..., A) bool who chose what it may not.
+
+    `chosen` is (..., A), or (..., A, U) if continuous, `avail` (..., A, U). Continuous actions are
+    clipped to their range, in which only what is not finite is wrong. An agent that may do nothing
+    at all may send anything, and so may any agent where an entry is not its own.
+    """
+    if spec.action_kind == "continuous":
+        own = np.where(avail, chosen, 0.0)
+        return own.clip(*spec.action_range).astype(np.float32), np.any(~np.isfinite(own), axis=-1)
+    within = chosen.clip(0, spec.n_actions - 1)
+    legal = np.take_along_axis(avail, within[..., None], -1)[..., 0] & (within == chosen)
+    return within.astype(np.int32), ~legal & avail.any(-1)
+
+
+def refusal(spec: EnvSpec, agent: int, avail: np.ndarray, chosen: Any) -> str:
+    """Why an agent cannot do what it has chosen, a number or (U,), where it may do `avail` (U,)."""
+    name = spec.agents[agent]
+    if spec.action_kind == "continuous":
+        entry = int(np.flatnonzero(avail & ~np.isfinite(chosen))[0])
+        return f"{name} cannot take an action with {chosen[entry]} in entry {entry}: it must be finite"
+    available = ", ".join(map(str, np.flatnonzero(avail)))
+    return f"{name} cannot take action {chosen} now; available: {available}"
