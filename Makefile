@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/battle.py
+	$(BIN)/python benchmarks/mpe.py
 
 clean:
 	rm -rf $(VENV) results build *.egg-info

@@ -11,16 +11,14 @@ differ: SMAX is a game of its own, ours follows StarCraft's figures; both run 8 
 
 import argparse
 import importlib.util
-import math
-import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from rollout import Game, Rollout, from_jaxmarl, load, ours, take_turns
 
 import phalanx
 from phalanx import registry
@@ -36,44 +34,19 @@ GROWTH = (
 )
 
 
-class Game(NamedTuple):
-    """A simulator, for one environment; what it carries is its state and what is seen of it."""
-
-    reset: Callable[..., Any]
-    """key -> carried"""
-    avail: Callable[..., Any]
-    """carried -> (A, U), above 0 where an action is available"""
-    step: Callable[..., Any]
-    """key, carried, (A,) actions -> carried, rewards; a new episode begins when one ends"""
-    seen: Callable[..., Any]
-    """carried -> observations and state"""
-
-
-def ours(name: str) -> Game:
+def our_battle(name: str) -> Game:
     """The battle of phalanx."""
-    env = prepare(registry.make_env(f"battle/{name}", {}))
-
-    def step(key, running, actions):
-        running, seen = env.step(key, running, actions)
-        return running, seen.reward
-
-    return Game(
-        reset=env.reset,
-        avail=lambda running: running.observation.avail,
-        step=step,
-        seen=lambda running: (running.observation.obs, running.observation.state),
-    )
+    return ours(f"battle/{name}")
 
 
 def smax_maps() -> dict[str, Any]:
-    """The scenarios of JaxMARL, which prints as it is imported, and undoes a redirected `sys.stdout`."""
-    with mock.patch("builtins.print"):
-        return importlib.import_module("jaxmarl.environments.smax.smax_env").MAP_NAME_TO_SCENARIO
+    """The scenarios of JaxMARL."""
+    return from_jaxmarl("jaxmarl.environments.smax.smax_env").MAP_NAME_TO_SCENARIO
 
 
 def smax(name: str) -> Game:
     """The same battle of JaxMARL, against its scripted enemy."""
-    env = importlib.import_module("jaxmarl").make("HeuristicEnemySMAX", scenario=smax_maps()[name])
+    env = from_jaxmarl("jaxmarl").make("HeuristicEnemySMAX", scenario=smax_maps()[name])
 
     def stacked(by_agent):
         return jnp.stack([by_agent[agent] for agent in env.agents])
@@ -91,62 +64,14 @@ def smax(name: str) -> Game:
     )
 
 
-class Rollout:
-    """Many environments with random actions: compiled, warm, and to be timed call by call."""
-
-    def __init__(self, make: Callable[[str], Game], name: str, envs: int, steps: int):
-        scenario = SCENARIOS[name]
-        self.units = sum(squad.count for side in scenario.squads for squad in side)
-        # On larger maps fewer steps a call, lest a slow simulator take minutes.
-        self.steps = max(1, steps * 6 // max(6, self.units))
-        self.env_steps = envs * self.steps
-        begin = time.perf_counter()
-        game = make(name)
-
-        def step(carried, key):
-            action_key, step_key = jax.random.split(key)
-            avail = jax.vmap(game.avail)(carried)
-            draws = jnp.where(avail > 0, jax.random.uniform(action_key, avail.shape), -1.0)
-            keys = jax.random.split(step_key, envs)
-            carried, rewards = jax.vmap(game.step)(keys, carried, draws.argmax(-1))
-            consumed = (jax.vmap(game.seen)(carried), avail, rewards)
-            return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
-
-        def start(key):
-            return jax.vmap(game.reset)(jax.random.split(key, envs))
-
-        def play(carried, key):
-            return jax.lax.scan(step, carried, jax.random.split(key, self.steps))
-
-        self.key = jax.random.key(0)
-        self.play = jax.jit(play).lower(jax.eval_shape(start, self.key), self.key).compile()
-        self.compiling = time.perf_counter() - begin
-        self.carried = jax.jit(start)(self.key)
-        self.seconds = math.inf
-        self.call()
-
-    def call(self) -> float:
-        """Play on; the seconds it took."""
-        self.key, key = jax.random.split(self.key)
-        jax.block_until_ready(key)
-        begin = time.perf_counter()
-        self.carried, consumed = jax.block_until_ready(self.play(self.carried, key))
-        seconds = time.perf_counter() - begin
-        if not jnp.isfinite(consumed).all():
-            raise SystemExit("something that was observed is not finite")
-        return seconds
-
-    @property
-    def rate(self) -> float:
-        """Env steps a second, in the fastest call that was timed."""
-        return self.env_steps / self.seconds
+def units(name: str) -> int:
+    """How many units fight."""
+    return sum(squad.count for side in SCENARIOS[name].squads for squad in side)
 
 
-def take_turns(rollouts: list[Rollout], repeats: int) -> None:
-    """Time them one after the other, again and again, so that a busy spell hits all."""
-    for _ in range(repeats):
-        for each in rollouts:
-            each.seconds = min(each.seconds, each.call())
+def rollout(name: str, envs: int, steps: int, make: Callable[[str], Game] = our_battle) -> Rollout:
+    """A battle to be timed; on larger maps fewer steps a call, lest a slow simulator take minutes."""
+    return Rollout(lambda: make(name), envs, max(1, steps * 6 // max(6, units(name))))
 
 
 def first_step(envs: int) -> float:
@@ -167,8 +92,8 @@ def compare(maps: list[str], all_envs: list[int], steps: int, repeats: int, with
     print(f"{'map':<11} {'envs':>6} {'SMAX':>11} {'phalanx':>11} {'ratio':>7} {'SMAX':>8} {'phalanx':>8}")
     for name in maps:
         for envs in all_envs:
-            mine = Rollout(ours, name, envs, steps)
-            theirs = Rollout(smax, name, envs, steps) if name in known else None
+            mine = rollout(name, envs, steps)
+            theirs = rollout(name, envs, steps, smax) if name in known else None
             take_turns([mine, theirs] if theirs else [mine], repeats)
             rate, ratio, compiling = "-", "-", "-"
             if theirs:
@@ -189,7 +114,7 @@ def state_bytes(carried: Any) -> int:
 
 def growth(envs: int, steps: int, repeats: int) -> None:
     """Print how the cost of ours grows from the smallest map to the largest."""
-    rollouts = {name: Rollout(ours, name, envs, steps) for name in GROWTH}
+    rollouts = {name: rollout(name, envs, steps) for name in GROWTH}
     take_turns(list(rollouts.values()), repeats)
     print(f"\nphalanx, {envs} environments")
     print(
@@ -199,14 +124,9 @@ def growth(envs: int, steps: int, repeats: int) -> None:
     for name, each in rollouts.items():
         cost = f"{1e6 / each.rate:>10.2f} {rollouts['3m'].rate / each.rate:>6.1f}x"
         print(
-            f"{name:<13} {each.units:>5} {each.rate:>12,.0f} {cost} {state_bytes(each.carried) // envs:>7,}"
+            f"{name:<13} {units(name):>5} {each.rate:>12,.0f} {cost} {state_bytes(each.carried) // envs:>7,}"
             f" {each.compiling:>7.1f} s"
         )
-
-
-def load() -> str:
-    """How busy the machine was in the last minute."""
-    return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
 
 
 def main() -> None:

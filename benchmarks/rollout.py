@@ -1,0 +1,109 @@
+"""What the benchmarks share: simulators as one kind of thing, played at random and timed in turn."""
+
+import importlib
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+
+from phalanx import registry
+from phalanx.envs.wrappers import prepare
+
+
+class Game(NamedTuple):
+    """A simulator, for one environment; what it carries is its state and what is seen of it."""
+
+    reset: Callable[..., Any]
+    """key -> carried"""
+    avail: Callable[..., Any]
+    """carried -> (A, U), above 0 where an action is available"""
+    step: Callable[..., Any]
+    """key, carried, (A,) actions -> carried, rewards; a new episode begins when one ends"""
+    seen: Callable[..., Any]
+    """carried -> observations and state"""
+
+
+def ours(name: str) -> Game:
+    """An environment of phalanx."""
+    env = prepare(registry.make_env(name, {}))
+
+    def step(key, running, actions):
+        running, seen = env.step(key, running, actions)
+        return running, seen.reward
+
+    return Game(
+        reset=env.reset,
+        avail=lambda running: running.observation.avail,
+        step=step,
+        seen=lambda running: (running.observation.obs, running.observation.state),
+    )
+
+
+def from_jaxmarl(module: str) -> Any:
+    """A module of JaxMARL, which prints as it is imported, and undoes a redirected `sys.stdout`."""
+    with mock.patch("builtins.print"):
+        return importlib.import_module(module)
+
+
+class Rollout:
+    """Many environments with random actions: compiled, warm, and to be timed call by call."""
+
+    def __init__(self, make: Callable[[], Game], envs: int, steps: int):
+        self.env_steps = envs * steps
+        begin = time.perf_counter()
+        game = make()
+
+        def step(carried, key):
+            action_key, step_key = jax.random.split(key)
+            avail = jax.vmap(game.avail)(carried)
+            draws = jnp.where(avail > 0, jax.random.uniform(action_key, avail.shape), -1.0)
+            keys = jax.random.split(step_key, envs)
+            carried, rewards = jax.vmap(game.step)(keys, carried, draws.argmax(-1))
+            consumed = (jax.vmap(game.seen)(carried), avail, rewards)
+            return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
+
+        def start(key):
+            return jax.vmap(game.reset)(jax.random.split(key, envs))
+
+        def play(carried, key):
+            return jax.lax.scan(step, carried, jax.random.split(key, steps))
+
+        self.key = jax.random.key(0)
+        self.play = jax.jit(play).lower(jax.eval_shape(start, self.key), self.key).compile()
+        self.compiling = time.perf_counter() - begin
+        self.carried = jax.jit(start)(self.key)
+        self.seconds = math.inf
+        self.call()
+
+    def call(self) -> float:
+        """Play on; the seconds it took."""
+        self.key, key = jax.random.split(self.key)
+        jax.block_until_ready(key)
+        begin = time.perf_counter()
+        self.carried, consumed = jax.block_until_ready(self.play(self.carried, key))
+        seconds = time.perf_counter() - begin
+        if not jnp.isfinite(consumed).all():
+            raise SystemExit("something that was observed is not finite")
+        return seconds
+
+    @property
+    def rate(self) -> float:
+        """Env steps a second, in the fastest call that was timed."""
+        return self.env_steps / self.seconds
+
+
+def take_turns(rollouts: list[Rollout], repeats: int) -> None:
+    """Time them one after the other, again and again, so that a busy spell hits all."""
+    for _ in range(repeats):
+        for each in rollouts:
+            each.seconds = min(each.seconds, each.call())
+
+
+def load() -> str:
+    """How busy the machine was in the last minute."""
+    return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
