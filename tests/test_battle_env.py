@@ -1,8 +1,6 @@
 """Battles as environments: starts, enemies, rewards, and what must hold whatever is played."""
 
-import importlib.util
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -348,20 +346,6 @@ def test_what_always_holds(name):
         assert not np.asarray(bad).any(0).any(), np.asarray(bad).any(0)
         ended += int(over.sum())
     assert ended > 0 or name in ("2c_vs_64zg", "2s_vs_1sc", "corridor")
-
-
-# The page
-
-
-def test_page_has_the_tables_of_the_code():
-    path = Path(__file__).parents[1] / "docs" / "battle_tables.py"
-    spec = importlib.util.spec_from_file_location("battle_tables", path)
-    assert spec is not None
-    assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    page = tables.PAGE.read_text(encoding="utf-8")
-    assert tables.fill(page) == page, "run: python docs/battle_tables.py"
 
 
 # The batch on the last axis

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx.data.normalise import RunningNorm
 from phalanx.ops import distributions, losses, masks
+from phalanx.ops.batching import where_any
 
 LOGITS = jnp.array([[1.0, -2.0, 0.5, 3.0], [0.0, 0.0, 0.0, 0.0]])
 AVAIL = jnp.array([[True, False, True, True], [False, True, False, True]])
@@ -172,3 +173,33 @@ def test_explained_variance_is_1_for_the_truth_and_0_for_a_constant():
     targets = jnp.arange(10.0)
     assert losses.explained_variance(targets, targets) == 1
     assert losses.explained_variance(jnp.full(10, 4.0), targets) == 0
+
+
+def test_where_any_chooses_and_makes_nothing_in_vain():
+    """Under vmap, however deep, the other branch is not computed while no entry of the batch needs it."""
+    made = []
+
+    def make(key):
+        jax.debug.callback(lambda: made.append(1))
+        return {"x": jax.random.uniform(key, (3,))}
+
+    def choose(needed, key, old):
+        return where_any(needed, make, key, {"x": old})["x"]
+
+    keys = jax.random.split(jax.random.key(0), 6).reshape(2, 3)
+    old = -jnp.arange(18.0).reshape(2, 3, 3)
+    fresh = jax.vmap(jax.vmap(lambda key: jax.random.uniform(key, (3,))))(keys)
+    twice = jax.jit(jax.vmap(jax.vmap(choose)))
+    none = jnp.zeros((2, 3), bool)
+    np.testing.assert_array_equal(twice(none, keys, old), old)
+    jax.effects_barrier()
+    assert not made
+    some = none.at[1, 2].set(True)
+    np.testing.assert_array_equal(twice(some, keys, old), jnp.where(some[..., None], fresh, old))
+    jax.effects_barrier()
+    assert made
+    # One axis, no axis, and a batch in which not everything is batched.
+    np.testing.assert_array_equal(jax.vmap(choose)(some[1], keys[1], old[1])[2], fresh[1, 2])
+    np.testing.assert_array_equal(choose(True, keys[0, 0], old[0, 0]), fresh[0, 0])
+    shared = jax.vmap(choose, (0, None, None))(some[1], keys[0, 0], old[0, 0])
+    np.testing.assert_array_equal(shared, jnp.where(some[1][:, None], fresh[0, 0], old[0, 0]))

@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env
-from phalanx.envs.mpe.world import COAST, DT, MOVES, Agent, Bodies, Particles
+from phalanx.envs.mpe.world import MOVES, Agent, Bodies, Particles
 from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, TimeStep
 
@@ -294,9 +294,7 @@ class Script:
     def _action(self, agent: Agent, intent: Intent) -> Array:
         """(B,) int32, or (B, U) float32."""
         env = self.env
-        # Where it would come to rest if it did nothing, and how far a full push would carry it beyond.
-        full = agent.accel * DT * COAST
-        wanted = jnp.zeros((1, 2)) if intent.way is None else (intent.way - COAST * intent.velocity) / full
+        wanted = jnp.zeros((1, 2)) if intent.way is None else agent.pull(intent.way, intent.velocity)
         if not env.continuous_actions:
             axis = jnp.abs(wanted).argmax(-1)
             along = jnp.take_along_axis(wanted, axis[..., None], -1)[..., 0]

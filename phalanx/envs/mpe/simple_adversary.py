@@ -15,7 +15,7 @@ import numpy as np
 from phalanx.config import option
 from phalanx.envs.base import numbered
 from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, plane
-from phalanx.envs.mpe.world import COAST, Agent, Bodies, Body, least, length, without
+from phalanx.envs.mpe.world import Agent, Bodies, Body, least, length, without
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class SimpleAdversary(ParticleEnv):
         agents, landmarks = now.position[1 : 1 + self.agents], now.position[1 + self.agents :]
         guarded = least(length(landmarks[:, None] - agents[None]), 1).argmin(0)
         way = jnp.take_along_axis(landmarks, guarded[None, None], 0)[0] - now.position[0]
-        wanted = way - COAST * now.velocity[0]
-        return (wanted / self.bodies.agents[0].accel / COAST / 0.1).clip(-1.0, 1.0)
+        return self.bodies.agents[0].pull(way, now.velocity[0]).clip(-1.0, 1.0)
 
     def intent(self, agent, seen):
         """Agent i goes to landmark i, so that all are covered; the adversary to where an agent is nearest."""

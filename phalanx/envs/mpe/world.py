@@ -56,6 +56,10 @@ class Agent(Body):
     """the force of a full push"""
     max_speed: float = float("inf")
 
+    def pull(self, way: Array, velocity: Array | float) -> Array:
+        """How hard to push, per axis, in order to come to rest at the end of `way`; 1 is a full push."""
+        return (way - COAST * velocity) / (self.accel * DT * COAST)
+
 
 class Particles(NamedTuple):
     """The state of a particle world."""

@@ -1,16 +1,18 @@
-"""The tables of `battle.md`, made from the code: `python docs/battle_tables.py` writes them into the page."""
+"""The tables of these pages, made from code and data: `python docs/tables.py` writes them into the pages."""
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.battle.scenarios import SCENARIOS
 from phalanx.envs.battle.units import LIBERTY, LOTV, UnitType, unit_types
 from phalanx.registry import envs, make_env
 
-PAGE = Path(__file__).parent / "battle.md"
-SCRIPTED = Path(__file__).parent / "data" / "battle_scripted.json"
+HERE = Path(__file__).parent
+SCRIPTED = HERE / "data" / "battle_scripted.json"
+RETURNS = HERE / "data" / "mpe_returns.json"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -117,12 +119,51 @@ def scripted() -> str:
     return "\n".join([table(head, []), *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-TABLES = {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted}
+def worlds() -> str:
+    """Every particle world and its sizes."""
+    rows = []
+    for name in envs():
+        if name.startswith("mpe/"):
+            spec, vector = (make_env(name, {"continuous_actions": kind}).spec for kind in (False, True))
+            kinds = [f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types)]
+            sizes = [[len(seen) for seen in spec.obs_features], spec.action_counts, vector.action_counts]
+            by_type = [dict(zip(spec.agent_types, size, strict=True)).values() for size in sizes]
+            rows.append([f"`{name}`", ", ".join(kinds), *(", ".join(map(str, size)) for size in by_type)])
+    return table(["world", "agents", "observation", "actions", "continuous"], rows)
 
 
-def fill(page: str) -> str:
-    """The page with each table, between its two markers, made anew."""
-    for name, make in TABLES.items():
+def returns() -> str:
+    """What teams earn, from the figures of `benchmarks/returns.py`."""
+    rows = []
+    for row in json.loads(RETURNS.read_text())["rows"]:
+        world = " ".join([f"`{row['world']}`", *(f"{key}={value}" for key, value in row["options"].items())])
+        trained = [f"{_earned(each['earned'])} ({_how(each)})" for each in row["trained"]] or ["-"]
+        rows.append([world, _earned(row["random"]), _earned(row["heuristic"]), "<br>".join(trained)])
+    return table(["world", "random", "scripted", "trained (one seed)"], rows)
+
+
+def _earned(result: dict[str, float]) -> str:
+    if "return" in result:
+        return f"{result['return']:.2f}"
+    return ", ".join(f"{kind.removeprefix('return/')} {value:.1f}" for kind, value in result.items())
+
+
+def _how(trained: dict[str, Any]) -> str:
+    options = [f"{key}={value}" for key, value in trained["options"].items()]
+    steps = f"{trained['steps'] / 1e6:g}M steps, {trained['seconds']} s"
+    return ", ".join([trained["algorithm"], *options, steps])
+
+
+PAGES = {
+    "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
+    "mpe.md": {"worlds": worlds, "returns": returns},
+}
+
+
+def fill(file: str) -> str:
+    """A page with each table, between its two markers, made anew."""
+    page = (HERE / file).read_text(encoding="utf-8")
+    for name, make in PAGES[file].items():
         begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
         before, rest = page.split(begin)
         page = before + begin + "\n" + make() + "\n" + end + rest.split(end)[1]
@@ -130,4 +171,5 @@ def fill(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for each in PAGES:
+        (HERE / each).write_text(fill(each), encoding="utf-8")
