@@ -1,6 +1,7 @@
 """Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
 
-There is no list to edit. Names and one-line descriptions are read from the source files without
+A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
+other list to edit. Names and one-line descriptions are read from the source files without
 running them, so that listing costs no import of JAX. A name with a colon, `package.module:Class`,
 reaches code outside of phalanx.
 """
@@ -47,29 +48,39 @@ def _first_line(tree: ast.Module) -> str:
     return (ast.get_docstring(tree) or "").split("\n")[0]
 
 
+def _names(tree: ast.Module) -> dict[str, str]:
+    """What a module lists as `NAMES`: a dictionary of lines, or a tuple when its docstring says it all."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES":
+            names = ast.literal_eval(node.value)
+            return names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
+    return {}
+
+
+@cache
+def _algorithm_modules() -> dict[str, tuple[str, str]]:
+    """Every algorithm's name, and its module and one line about it."""
+    found = {}
+    for module, source in _modules("algorithms", NOT_ALGORITHMS).items():
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        for name, line in (_names(tree) or {module: _first_line(tree)}).items():
+            found[name] = (module, line)
+    return found
+
+
 @cache
 def algorithms() -> dict[str, str]:
-    """Every algorithm's name and the first line of its docstring."""
-    return {
-        name: _first_line(ast.parse(source.read_text(encoding="utf-8")))
-        for name, source in _modules("algorithms", NOT_ALGORITHMS).items()
-    }
+    """Every algorithm's name and a line about it: of `NAMES`, or the first of its docstring."""
+    return {name: line for name, (_, line) in sorted(_algorithm_modules().items())}
 
 
 @cache
 def envs() -> dict[str, str]:
-    """Every environment's name and a line about it.
-
-    A family's `NAMES` is a dictionary of such lines, or a tuple when its docstring says it all.
-    """
+    """Every environment's name and a line about it: those of a family are its `NAMES`."""
     found = {}
     for family, source in _modules("envs", NOT_ENVS).items():
         tree = ast.parse(source.read_text(encoding="utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES":
-                names = ast.literal_eval(node.value)
-                lines = names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
-                found |= {f"{family}/{name}": line for name, line in lines.items()}
+        found |= {f"{family}/{name}": line for name, line in _names(tree).items()}
     return found
 
 
@@ -113,7 +124,9 @@ def algorithm(name: str) -> type[Algorithm]:
         return _import_class(name, Algorithm, "algorithm")
     if name not in algorithms():
         raise PhalanxError(f"unknown algorithm {name!r}.{suggest(name, algorithms())}")
-    return importlib.import_module(f"phalanx.algorithms.{name}").ALGORITHM
+    found, _ = _algorithm_modules()[name]
+    module = importlib.import_module(f"phalanx.algorithms.{found}")
+    return module.ALGORITHM if found == name else module.ALGORITHMS[name]
 
 
 def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:

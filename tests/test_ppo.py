@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from conftest import build, same
 
-from phalanx.algorithms.shared.ppo import Batch, PPOLearner
+from phalanx.algorithms.shared.actor_critic import Batch, Learner
 from phalanx.envs.debug import Death, Forever, Identity
 from phalanx.errors import PhalanxError
-from phalanx.ops import distributions
 from phalanx.training.collect import collect, start
 from phalanx.training.loop import Loop
 from phalanx.types import Array, Clock, PyTree, Transition
@@ -49,7 +48,7 @@ class Case(NamedTuple):
     """Everything that is computed of one case, by one compiled program."""
 
     loop: Loop
-    learner: PPOLearner
+    learner: Learner
     rollout: Transition
     batch: Batch
     log_prob: Array
@@ -58,7 +57,7 @@ class Case(NamedTuple):
     next_values_without_memory: Array
     chunk_values: Array
     grads: PyTree
-    after: PPOLearner
+    after: Learner
     metrics: PyTree
 
 
@@ -73,7 +72,7 @@ def case(request):
     def compute(learner, rollout):
         moved, batch, starts, _ = algorithm.digest(learner, rollout)
         seen = batch.observation
-        logits, _ = algorithm.logits(learner.actor.params, seen.obs, starts.actor, batch.first)
+        out, _ = algorithm.outputs(learner.actor.params, seen.obs, starts.actor, batch.first)
         critic = learner.critic.params
         values, memories = algorithm.values(critic, rollout.observation, learner.critic_memory, rollout.first)
         alone, _ = algorithm.values(critic, rollout.next_observation, learner.critic_memory, rollout.first)
@@ -81,7 +80,7 @@ def case(request):
         after, metrics = algorithm.update(learner, rollout, jax.random.key(3), CLOCK)
         return dict(
             batch=batch,
-            log_prob=distributions.chosen(distributions.log_probs(logits, seen.avail), batch.action),
+            log_prob=algorithm.distribution.log_prob(out, seen.avail, batch.drawn),
             values=values,
             next_values=algorithm.next_values(critic, rollout.next_observation, memories),
             next_values_without_memory=alone,
@@ -219,7 +218,10 @@ def test_dead_agents_do_not_count_in_policy_loss_entropy_or_advantages():
 
     other = rollout._replace(
         action=jnp.where(alive, rollout.action, 2),
-        extras={"log_prob": noisy(rollout.extras["log_prob"], 50)},
+        extras={
+            "drawn": jnp.where(alive, rollout.action, 2),
+            "log_prob": noisy(rollout.extras["log_prob"], 50),
+        },
         observation=rollout.observation._replace(
             avail=jnp.where(alive[..., None], rollout.observation.avail, True)
         ),

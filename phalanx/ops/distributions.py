@@ -1,9 +1,18 @@
-"""Distributions over actions. What is not available cannot be drawn, and weighs nothing."""
+"""Distributions over actions. What is not available cannot be drawn, and weighs nothing.
+
+`of` gives the one that fits an environment's actions, as an object over what a network puts out: functions
+of the outputs (..., F), the mask (..., U) and what was `drawn`, which is what log-probabilities are of;
+`action` makes of it what the environment gets.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from phalanx.types import Array
+from phalanx.types import Array, EnvSpec
 
 
 def mask_logits(logits: Array, avail: Array) -> Array:
@@ -44,3 +53,148 @@ def entropy(logits: Array, avail: Array) -> Array:
     """Entropy over the available actions: (..., U) -> (...)."""
     log_p = log_probs(logits, avail)
     return -jnp.where(avail, jnp.exp(log_p) * log_p, 0.0).sum(-1)
+
+
+def kl(logits: Array, other: Array, avail: Array) -> Array:
+    """Kullback-Leibler divergence of `other` from `logits`, over the available actions: (..., U) -> (...)."""
+    one, two = log_probs(logits, avail), log_probs(other, avail)
+    return jnp.where(avail, jnp.exp(one) * (one - two), 0.0).sum(-1)
+
+
+class Distribution(Protocol):
+    """What an actor needs of a distribution over actions."""
+
+    @property
+    def outputs(self) -> int:
+        """F: how many numbers a network puts out for it."""
+        ...
+
+    def sample(self, key: Array, out: Array, avail: Array) -> Array:
+        """Draw."""
+        ...
+
+    def mode(self, out: Array, avail: Array) -> Array:
+        """The likeliest to be drawn."""
+        ...
+
+    def action(self, drawn: Array) -> Array:
+        """What the environment gets."""
+        ...
+
+    def log_prob(self, out: Array, avail: Array, drawn: Array) -> Array:
+        """(...)"""
+        ...
+
+    def entropy(self, out: Array, avail: Array) -> Array:
+        """(...)"""
+        ...
+
+    def kl(self, out: Array, other: Array, avail: Array) -> Array:
+        """How far `other` is from `out`, (...)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of U actions, by logits."""
+
+    outputs: int
+
+    def sample(self, key: Array, out: Array, avail: Array) -> Array:
+        return sample(key, out, avail)
+
+    def mode(self, out: Array, avail: Array) -> Array:
+        return mode(out, avail)
+
+    def action(self, drawn: Array) -> Array:
+        return drawn
+
+    def log_prob(self, out: Array, avail: Array, drawn: Array) -> Array:
+        return chosen(log_probs(out, avail), drawn)
+
+    def entropy(self, out: Array, avail: Array) -> Array:
+        return entropy(out, avail)
+
+    def kl(self, out: Array, other: Array, avail: Array) -> Array:
+        return kl(out, other, avail)
+
+
+LOG_STD = (-5.0, 2.0)
+# Nodes and weights for means over a normal distribution, exact for polynomials up to degree 31.
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """U numbers, each normally distributed around its mean, on the scale of half the actions' range.
+
+    The network puts out means and logarithms of deviations. `squash` bends what is drawn into the range
+    by a tanh, with the log-probability of what comes out; without it the environment clips, and the
+    log-probability is of what was drawn. Entries that are not an agent's own do not count.
+    """
+
+    size: int
+    low: float
+    high: float
+    squash: bool
+
+    @property
+    def outputs(self) -> int:
+        return 2 * self.size
+
+    def _split(self, out: Array) -> tuple[Array, Array]:
+        mean, log_std = jnp.split(out, 2, axis=-1)
+        return mean, log_std.clip(*LOG_STD)
+
+    def sample(self, key: Array, out: Array, avail: Array) -> Array:
+        mean, log_std = self._split(out)
+        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+
+    def mode(self, out: Array, avail: Array) -> Array:
+        return self._split(out)[0]
+
+    def action(self, drawn: Array) -> Array:
+        middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        return middle + half * (jnp.tanh(drawn) if self.squash else drawn.clip(-1.0, 1.0))
+
+    def log_prob(self, out: Array, avail: Array, drawn: Array) -> Array:
+        mean, log_std = self._split(out)
+        each = -0.5 * jnp.square((drawn - mean) / jnp.exp(log_std)) - log_std - 0.5 * jnp.log(2 * jnp.pi)
+        return jnp.where(avail, each - self._stretch(drawn), 0.0).sum(-1)
+
+    def entropy(self, out: Array, avail: Array) -> Array:
+        mean, log_std = self._split(out)
+        each = 0.5 * jnp.log(2 * jnp.pi * jnp.e) + log_std
+        if self.squash:
+            # The entries are independent, so that the mean of the stretch is one integral an entry.
+            points = mean[..., None] + jnp.exp(log_std)[..., None] * NODES
+            each = each + (self._stretch(points) * (WEIGHTS / WEIGHTS.sum())).sum(-1)
+        else:
+            each = each + self._stretch(mean)
+        return jnp.where(avail, each, 0.0).sum(-1)
+
+    def _stretch(self, drawn: Array) -> Array:
+        """By how much `action` stretches the line at `drawn`: the logarithm of its slope.
+
+        Clipping is left out: it is the environment's, not the policy's.
+        """
+        slope = jnp.log((self.high - self.low) / 2)
+        if not self.squash:
+            return jnp.full_like(drawn, slope)
+        # log(1 - tanh(x)^2), in a form that stays finite.
+        return slope + 2 * (jnp.log(2.0) - drawn - jax.nn.softplus(-2 * drawn))
+
+    def kl(self, out: Array, other: Array, avail: Array) -> Array:
+        (mean, log_std), (mean2, log_std2) = self._split(out), self._split(other)
+        spread = (jnp.exp(2 * log_std) + jnp.square(mean - mean2)) / (2 * jnp.exp(2 * log_std2))
+        return jnp.where(avail, log_std2 - log_std + spread - 0.5, 0.0).sum(-1)
+
+
+Shape = Literal["tanh", "gaussian"]
+
+
+def of(spec: EnvSpec, shape: Shape) -> Distribution:
+    """The distribution over an environment's actions; `shape` is that of continuous ones."""
+    if spec.action_kind == "discrete":
+        return Categorical(spec.n_actions)
+    return Gaussian(spec.n_actions, *spec.action_range, squash=shape == "tanh")
