@@ -1,9 +1,10 @@
 """MAPPO-distil: MAPPO whose policy network learns from the value network, once both are trained apart.
 
-The scheme of Aitchison and Sweetser 2022, "DNA: Proximal Policy Optimization with a Dual Network Architecture",
-https://arxiv.org/abs/2206.10027, for a team. Three phases on each rollout: the policy (clipped surrogate, with a
-short-sighted lambda), the value network (with a far-sighted one), and distillation, in which a value head of the
-policy network is drawn to what the value network says, while a KL term holds the policy where it is.
+The scheme of Aitchison and Sweetser 2022, "DNA: Proximal Policy Optimization with a Dual Network
+Architecture", https://arxiv.org/abs/2206.10027, for a team. Three phases on each rollout: the policy (clipped
+surrogate, with a short-sighted lambda), the value network (with a far-sighted one), and distillation, in which
+a value head of the policy network is drawn to what the value network says, while a KL term holds the policy
+where it is.
 """
 
 from dataclasses import dataclass
@@ -12,10 +13,9 @@ from math import lcm
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.mappo import MAPPOConfig
-from phalanx.algorithms.shared.actor_critic import Learner
-from phalanx.algorithms.shared.actors import Half
-from phalanx.algorithms.shared.ppo import PPO
+from phalanx.algorithms.shared.actor_critic import CriticView, Learner
+from phalanx.algorithms.shared.actors import Half, Reward
+from phalanx.algorithms.shared.ppo import PPO, PPOConfig
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import losses, masks, returns
@@ -23,11 +23,13 @@ from phalanx.types import Array, Clock, PyTree, Transition
 
 
 @dataclass(frozen=True)
-class MAPPODistilConfig(MAPPOConfig):
-    """MAPPO's settings, of which `epochs` and `minibatches` are the policy's, and those of the other phases."""
+class MAPPODistilConfig(PPOConfig):
+    """Of PPO's settings `epochs`, `minibatches` and `gae_lambda` are the policy's; then those of the others."""
 
-    epochs: int = with_default(MAPPOConfig, "epochs", 2)
-    gae_lambda: float = with_default(MAPPOConfig, "gae_lambda", 0.8)
+    critic_view: CriticView = with_default(PPOConfig, "critic_view", "state")
+    reward: Reward = with_default(PPOConfig, "reward", "mean")
+    epochs: int = with_default(PPOConfig, "epochs", 2)
+    gae_lambda: float = with_default(PPOConfig, "gae_lambda", 0.8)
     value_lambda: float = option(
         0.95, "how far the value network's targets look ahead", at_least=0, at_most=1
     )
@@ -133,7 +135,7 @@ class MAPPODistil(PPO):
         return half, jax.tree.map(lambda x: x.sum() / max(x.size, 1), logged)
 
     def distil_loss(self, params: PyTree, data: PyTree, memory: Array) -> tuple[Array, dict[str, Array]]:
-        """The value head's error and the KL from the policy before, over living agents; group means, summed."""
+        """The value head's error and the KL from the policy before; each group's mean, summed."""
         batch, before, target = data
         seen = batch.observation
         out, value, _ = self.heads(params, seen.obs, memory, batch.first)
