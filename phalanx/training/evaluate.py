@@ -46,9 +46,12 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
 
 
 def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
-    """Each type's mean return from the agents' (A,), where types have different ones to show."""
-    kinds = dict.fromkeys(spec.agent_types)
-    if spec.common_reward or len(kinds) == 1:
+    """Each type's and team's mean return from the agents' (A,), where they have different ones to show."""
+    if spec.common_reward:
         return {}
-    types = np.array(spec.agent_types)
-    return {f"return/{kind}": float(returns[types == kind].mean()) for kind in kinds}
+    found = {}
+    for labels in (spec.agent_types, spec.teams):
+        if len(set(labels)) > 1:
+            of_agent = np.array(labels)
+            found |= {f"return/{kind}": float(returns[of_agent == kind].mean()) for kind in labels}
+    return found

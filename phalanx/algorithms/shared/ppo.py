@@ -46,7 +46,7 @@ class PPOConfig:
     agent_id: bool = option(True, "show each agent a one-hot of who it is")
     last_action: bool = option(False, "show each agent its last action")
 
-    share: str = option("all", "who shares an actor: all, type, agent, or groups of agents as 0,1;2")
+    share: str = option("all", "who shares an actor: all, team, type, agent, or groups of agents as 0,1;2")
     critic_share: str = option("same", "who shares a critic: as share, or same")
     critic_view: CriticView = option(
         "obs", "what the critic sees: own observation, the global state, or both"
@@ -131,7 +131,7 @@ class PPO(Algorithm):
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state" and not spec.agent_state
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
-        self.teams = sharing.partition(spec.teams or ("all",) * spec.n_agents)
+        self.teams = sharing.teams(spec)
         self._require_one_value_a_group()
         view_size = {
             "obs": spec.obs_size,
@@ -157,7 +157,7 @@ class PPO(Algorithm):
         if any(len({self.teams.of_agent[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
             raise PhalanxError(
                 f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
-                f"choose share=type, critic_share=type or critic_view=state+obs"
+                f"choose share=team, critic_share=team or critic_view=state+obs"
             )
 
     def _network(self, inputs: int, outputs: int, head_gain: float) -> Network:
