@@ -23,6 +23,7 @@ from phalanx.envs.mpe import world as physics
 from phalanx.envs.mpe.world import Particles
 from phalanx.envs.wrappers import TimeLimit, prepare
 from phalanx.errors import PhalanxError
+from phalanx.training.evaluate import returns_by_type
 from phalanx.training.setup import setup
 
 EnvLogger.suppress_output()  # mpe2 warns of every action that it clips
@@ -422,11 +423,17 @@ def test_each_team_learns_from_its_own_reward():
     assert MAPPO(MAPPOConfig(share="team"), spec).actor_groups.of_agent == (0, 1, 1)
 
 
-def test_returns_are_told_by_type_and_by_team():
+def test_returns_are_told_by_type_or_by_team():
     played = phalanx.evaluate("random", registry.make_env("mpe/simple_crypto", {}), episodes=4)
     by_type = {name: played[f"return/{name}"] for name in ("adversary", "listener", "speaker")}
-    assert by_type["listener"] == by_type["speaker"] == played["return/good"] != by_type["adversary"]
+    assert by_type["listener"] == by_type["speaker"] != by_type["adversary"]
+    assert "return/good" not in played
     assert "return/agent" not in phalanx.evaluate("random", "mpe/simple_spread", episodes=4)
+    spec = dataclasses.replace(
+        registry.make_env("mpe/simple_spread", {}).spec, teams=("blue", "red", "blue"), common_reward=False
+    )
+    found = returns_by_type(np.array([1.0, 5.0, 2.0]), spec)
+    assert found == {"return/blue": 1.5, "return/red": 5.0}
 
 
 def test_evaluate_says_what_does_not_fit(tmp_path):

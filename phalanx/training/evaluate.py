@@ -46,12 +46,13 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
 
 
 def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
-    """Each type's and team's mean return from the agents' (A,), where they have different ones to show."""
-    if spec.common_reward:
+    """Each type's mean return from the agents' (A,), where types have different ones to show.
+
+    Each team's, if a type fights on both sides.
+    """
+    types, teams = spec.agent_types, spec.teams or spec.agent_types
+    labels = types if len(set(zip(types, teams, strict=True))) == len(set(types)) else teams
+    if spec.common_reward or len(set(labels)) == 1:
         return {}
-    found = {}
-    for labels in (spec.agent_types, spec.teams):
-        if len(set(labels)) > 1:
-            of_agent = np.array(labels)
-            found |= {f"return/{kind}": float(returns[of_agent == kind].mean()) for kind in labels}
-    return found
+    of_agent = np.array(labels)
+    return {f"return/{kind}": float(returns[of_agent == kind].mean()) for kind in dict.fromkeys(labels)}
