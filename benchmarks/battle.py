@@ -61,6 +61,7 @@ def smax(name: str) -> Game:
         avail=lambda carried: stacked(env.get_avail_actions(carried[1])),
         step=step,
         seen=lambda carried: carried[0],  # "world_state" is among the observations
+        counts=tuple(env.action_spaces[agent].n for agent in env.agents),
     )
 
 

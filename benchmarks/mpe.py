@@ -17,7 +17,6 @@ from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rollout import Game, Rollout, from_jaxmarl, load, ours, take_turns
 
 import phalanx
@@ -32,8 +31,6 @@ WORLDS = [name for name in NAMES if name != "simple_crypto"]  # JaxMARL's has co
 def theirs(name: str) -> Game:
     """The same world of JaxMARL."""
     env = from_jaxmarl("jaxmarl").make(f"MPE_{name}{SUFFIX.get(name, '_v3')}")
-    counts = [env.action_space(agent).n for agent in env.agents]
-    avail = np.arange(max(counts)) < np.array(counts)[:, None]
 
     def stacked(by_agent):
         return jnp.stack([by_agent[agent] for agent in env.agents])
@@ -45,10 +42,11 @@ def theirs(name: str) -> Game:
 
     return Game(
         reset=env.reset,
-        avail=lambda carried: jnp.asarray(avail) * 1.0,
+        avail=None,
         step=step,
         # Its world state is all observations in a row, as ours is.
         seen=lambda carried: (carried[0], jnp.concatenate([carried[0][agent] for agent in env.agents])),
+        counts=tuple(env.action_space(agent).n for agent in env.agents),
     )
 
 
@@ -93,7 +91,7 @@ def main() -> None:
     for name in args.worlds:
         slow = original(name)
         for envs in args.envs:
-            mine = Rollout(lambda name=name: ours(f"mpe/{name}"), envs, args.steps)
+            mine = Rollout(lambda name=name: ours(f"mpe/{name}")._replace(avail=None), envs, args.steps)
             peer = Rollout(lambda name=name: theirs(name), envs, args.steps)
             take_turns([mine, peer], args.repeats)
             print(
