@@ -1,6 +1,6 @@
 """How many env steps a second of a battle: ours beside JaxMARL's SMAX, and how ours grows with the map.
 
-    pip install 'phalanx[bench]'
+    pip install '.[bench]'
     python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5]
 
 Both sides draw random available actions, reset by themselves, and have their observations, state,
@@ -61,6 +61,7 @@ def smax(name: str) -> Game:
         avail=lambda carried: stacked(env.get_avail_actions(carried[1])),
         step=step,
         seen=lambda carried: carried[0],  # "world_state" is among the observations
+        counts=tuple(env.action_spaces[agent].n for agent in env.agents),
     )
 
 
@@ -140,7 +141,7 @@ def main() -> None:
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
-        print("SMAX needs the package jaxmarl: pip install 'phalanx[bench]' (or --no-smax)")
+        print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
         raise SystemExit(2)
     jax.config.update("jax_enable_compilation_cache", False)
     packages = f"phalanx {phalanx.__version__}, jax {jax.__version__}"

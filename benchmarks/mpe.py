@@ -1,6 +1,6 @@
 """How many env steps a second of a particle world: ours beside JaxMARL's, and beside one process of mpe2.
 
-    pip install 'phalanx[bench]'
+    pip install '.[bench]'
     python benchmarks/mpe.py [--worlds simple_spread simple_tag] [--envs 128 1024] [--repeats 5]
 
 The two compiled sides draw random actions, reset by themselves, and have their observations, state and
@@ -17,7 +17,6 @@ from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rollout import Game, Rollout, from_jaxmarl, load, ours, take_turns
 
 import phalanx
@@ -26,13 +25,12 @@ from phalanx.training import device
 
 # What JaxMARL and mpe2 call the same worlds.
 SUFFIX = {"simple_speaker_listener": "_v4"}
+WORLDS = [name for name in NAMES if name != "simple_crypto"]  # JaxMARL's has continuous actions
 
 
 def theirs(name: str) -> Game:
     """The same world of JaxMARL."""
     env = from_jaxmarl("jaxmarl").make(f"MPE_{name}{SUFFIX.get(name, '_v3')}")
-    counts = [env.action_space(agent).n for agent in env.agents]
-    avail = np.arange(max(counts)) < np.array(counts)[:, None]
 
     def stacked(by_agent):
         return jnp.stack([by_agent[agent] for agent in env.agents])
@@ -44,10 +42,11 @@ def theirs(name: str) -> Game:
 
     return Game(
         reset=env.reset,
-        avail=lambda carried: jnp.asarray(avail) * 1.0,
+        avail=None,
         step=step,
         # Its world state is all observations in a row, as ours is.
         seen=lambda carried: (carried[0], jnp.concatenate([carried[0][agent] for agent in env.agents])),
+        counts=tuple(env.action_space(agent).n for agent in env.agents),
     )
 
 
@@ -72,16 +71,14 @@ def original(name: str, seconds: float = 3.0) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--worlds", nargs="+", default=["simple_spread"], choices=list(NAMES), metavar="WORLD"
-    )
+    parser.add_argument("--worlds", nargs="+", default=["simple_spread"], choices=WORLDS, metavar="WORLD")
     parser.add_argument("--envs", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--steps", type=int, default=250, help="steps a call")
     parser.add_argument("--repeats", type=int, default=9)
     args = parser.parse_args()
     missing = [name for name in ("jaxmarl", "mpe2") if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"this needs the packages {' and '.join(missing)}: pip install 'phalanx[bench]'")
+        print(f"this needs the packages {' and '.join(missing)}: pip install '.[bench]'")
         raise SystemExit(2)
     jax.config.update("jax_enable_compilation_cache", False)
     packages = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxmarl", "mpe2"))
@@ -94,7 +91,7 @@ def main() -> None:
     for name in args.worlds:
         slow = original(name)
         for envs in args.envs:
-            mine = Rollout(lambda name=name: ours(f"mpe/{name}"), envs, args.steps)
+            mine = Rollout(lambda name=name: ours(f"mpe/{name}")._replace(avail=None), envs, args.steps)
             peer = Rollout(lambda name=name: theirs(name), envs, args.steps)
             take_turns([mine, peer], args.repeats)
             print(

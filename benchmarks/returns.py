@@ -1,9 +1,10 @@
 """What random, scripted and trained teams earn in the particle worlds; writes docs/data/mpe_returns.json.
 
-    python benchmarks/returns.py [--episodes 1000] [--only mappo] [--out results/returns]
+    python benchmarks/returns.py [--episodes 1000] [--out results/returns]
 
-Every team plays the same number of greedy episodes, with its last parameters. A return is the mean over
-agents of the sum of their rewards; where teams compete, there is one for each type of agent.
+Runs that are in the folder already are not trained again. Every team plays the same number of greedy
+episodes, with its last parameters. A return is the mean over agents of the sum of their rewards; where
+teams compete, there is one for each type of agent.
 """
 
 import argparse
@@ -62,18 +63,20 @@ def main() -> None:
         row["trained"] = []
         for algorithm, steps, chosen in runs:
             label = "-".join([algorithm, world, *map(str, (options | chosen).values())])
-            run = phalanx.train(
-                algorithm, name, steps=steps, env_options=options, out=args.out / label, quiet=True, **chosen
-            )
-            played = phalanx.evaluate(run.folder, episodes=args.episodes, which="last")
-            seconds = max(json.loads(line)["seconds"] for line in (run.folder / "metrics.jsonl").open())
+            folder = args.out / label
+            if not folder.exists():
+                phalanx.train(
+                    algorithm, name, steps=steps, env_options=options, out=folder, quiet=True, **chosen
+                )
+            played = phalanx.evaluate(folder, episodes=args.episodes, which="last")
+            seconds = max(json.loads(line)["seconds"] for line in (folder / "metrics.jsonl").open())
             row["trained"].append(
                 {
                     "algorithm": algorithm,
                     "options": chosen,
                     "steps": int(steps),
                     "seconds": round(seconds),
-                    **{"earned": earned(played)},
+                    "earned": earned(played),
                 }
             )
             print(json.dumps(row["trained"][-1]), flush=True)

@@ -10,6 +10,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from phalanx import registry
 from phalanx.envs.wrappers import prepare
@@ -20,12 +21,14 @@ class Game(NamedTuple):
 
     reset: Callable[..., Any]
     """key -> carried"""
-    avail: Callable[..., Any]
-    """carried -> (A, U), above 0 where an action is available"""
+    avail: Callable[..., Any] | None
+    """carried -> (A, U), above 0 where an action is available; None: all always are"""
     step: Callable[..., Any]
     """key, carried, (A,) actions -> carried, rewards; a new episode begins when one ends"""
     seen: Callable[..., Any]
     """carried -> observations and state"""
+    counts: tuple[int, ...]
+    """how many actions each agent has"""
 
 
 def ours(name: str) -> Game:
@@ -41,6 +44,7 @@ def ours(name: str) -> Game:
         avail=lambda running: running.observation.avail,
         step=step,
         seen=lambda running: (running.observation.obs, running.observation.state),
+        counts=env.spec.action_counts,
     )
 
 
@@ -58,12 +62,17 @@ class Rollout:
         begin = time.perf_counter()
         game = make()
 
+        def draw(key, avail):
+            if game.avail:
+                return jnp.where(avail > 0, jax.random.uniform(key, avail.shape), -1.0).argmax(-1)
+            return jax.random.randint(key, (envs, len(game.counts)), 0, np.array(game.counts))
+
         def step(carried, key):
             action_key, step_key = jax.random.split(key)
-            avail = jax.vmap(game.avail)(carried)
-            draws = jnp.where(avail > 0, jax.random.uniform(action_key, avail.shape), -1.0)
+            avail = jax.vmap(game.avail)(carried) if game.avail else ()
+            actions = draw(action_key, avail)
             keys = jax.random.split(step_key, envs)
-            carried, rewards = jax.vmap(game.step)(keys, carried, draws.argmax(-1))
+            carried, rewards = jax.vmap(game.step)(keys, carried, actions)
             consumed = (jax.vmap(game.seen)(carried), avail, rewards)
             return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
 

@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING
 
+from phalanx import faults
+
 if TYPE_CHECKING:
     from phalanx.api import Policy, Run, check_env, evaluate, load, make_env, resume, train
     from phalanx.compat.pettingzoo import to_pettingzoo
     from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
     from phalanx.errors import PhalanxError
+
+faults.avoid()
 
 __version__ = "0.1.0"
 __all__ = [

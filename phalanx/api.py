@@ -65,7 +65,7 @@ class Run:
         """What run.json says: versions, device, status, final evaluation."""
         return Record(self.folder).read()
 
-    def policy(self, which: Which = "best", seed: int | None = None) -> "Policy":
+    def policy(self, which: Which | None = None, seed: int | None = None) -> "Policy":
         """The trained team, as `load` gives it."""
         return load(self.folder, which=which, seed=seed)
 
@@ -251,11 +251,15 @@ def _write_steps(record: Record, steps: int) -> None:
     os.replace(unfinished, path)
 
 
-def _policies(run: str | Path, env: Env | None, which: Which, checkpoint: str | None) -> tuple[Setup, PyTree]:
+def _policies(
+    run: str | Path, env: Env | None, which: Which | None, checkpoint: str | None
+) -> tuple[Setup, PyTree]:
     """The policies of all seeds, (S, ...), as a checkpoint has them."""
-    if which not in ("best", "last"):
+    if which not in ("best", "last", None):
         raise PhalanxError(f"which must be best or last, not {which!r}")
     this, record = _open(run, env)
+    # Where sides compete, the best of one is the worst of another.
+    which = which or ("last" if this.env.spec.teams else "best")
     saved = checkpoints.choose(record.checkpoints, checkpoint)
     like = jax.eval_shape(jax.vmap(this.loop.init), jnp.array(this.seeds, jnp.int32))
     carry = checkpoints.restore(saved, like)
@@ -268,7 +272,7 @@ def evaluate(
     env: str | Env | None = None,
     *,
     episodes: int = 200,
-    which: Which = "best",
+    which: Which | None = None,
     seed: int = 0,
     checkpoint: str | None = None,
     env_options: Mapping[str, Any] | None = None,
@@ -276,27 +280,32 @@ def evaluate(
     """Play greedy episodes and average them.
 
     `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
-    in the environment `env`, with `env_options`. `seed` picks the episodes.
+    in the environment `env`, a name with `env_options` or an object. `which` is as in `load`; `seed`
+    picks the episodes.
     """
     if episodes < 1 or episodes != int(episodes):
         raise PhalanxError(f"episodes must be a whole number of at least 1, not {episodes}")
     device.configure()
-    if isinstance(env, str):
-        this, policy = _untrained(str(run), env, env_options or {})
-    elif env_options:
-        raise PhalanxError("env_options are for an environment given by name: a run has its own")
-    else:
+    is_run = (Path(run) / "run.json").is_file()
+    if env_options and (is_run or not isinstance(env, str)):
+        raise PhalanxError("env_options are for an environment given by name: a run or an object has its own")
+    if is_run and isinstance(env, str):
+        raise PhalanxError(f"{run} is a run folder, which has its environment: leave out {env!r}")
+    if env is None or (is_run and not isinstance(env, str)):
         this, policy = _policies(run, env, which, checkpoint)
+    else:
+        this, policy = _untrained(str(run), env, env_options or {})
     program = runs.jit_play(this.loop, this.config.seeds)
     return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, int(episodes)), this)
 
 
-def _untrained(algorithm: str, env: str, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
-    layers = [each for each in [registry.preset(algorithm, env, "auto")] if each]
-    layers.append(Layer("command line", {"env": options}))
-    known = registry.env_options(env)
-    resolved = merge((algorithm, env), registry.algorithm(algorithm).Config, known, layers)
-    this = setup(resolved, registry.make_env(env, resolved.env))
+def _untrained(algorithm: str, env: str | Env, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
+    name = env if isinstance(env, str) else env.spec.name
+    layers = [each for each in [registry.preset(algorithm, name, "auto")] if each]
+    known = registry.env_options(env) if isinstance(env, str) else {}
+    layers.append(Layer("argument", {"env": options}))
+    resolved = merge((algorithm, name), registry.algorithm(algorithm).Config, known, layers)
+    this = setup(resolved, registry.make_env(env, resolved.env) if isinstance(env, str) else env)
     learner = jax.vmap(lambda s: this.algorithm.init(jax.random.key(s), 1))(jnp.array(this.seeds))
     return this, jax.vmap(this.algorithm.policy)(learner)
 
@@ -386,14 +395,15 @@ class Policy:
 def load(
     run: str | Path,
     *,
-    which: Which = "best",
+    which: Which | None = None,
     seed: int | None = None,
     env: Env | None = None,
     checkpoint: str | None = None,
 ) -> Policy:
     """Load a trained team from its run folder: `actions, memory = load(run).act(obs, memory, avail)`.
 
-    `which` takes the parameters that did best in an evaluation, or the last ones; `seed` one of the
+    `which` takes the parameters that did `best` in an evaluation (the default), or the `last` ones
+    (the default where the environment has more than one team); `seed` one of the
     seeds that were trained together (default: the first).
     """
     this, policies = _policies(run, env, which, checkpoint)

@@ -48,6 +48,19 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
+class YesNo(argparse.Action):
+    """`--clock` and `--no-clock`, `--env.clock` and `--env.no-clock`."""
+
+    def __init__(self, option_strings: list[str], dest: str, prefix: str, **kwargs: Any):
+        yes, no = f"--{prefix}", f"--{prefix}no-"
+        flags = [*option_strings, *(no + flag.removeprefix(yes) for flag in option_strings)]
+        super().__init__(flags, dest, nargs=0, **kwargs)
+        self.no = no
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, not (option_string or "").startswith(self.no))
+
+
 def _shown_default(opt: Option, preset: Mapping[str, Any]) -> str:
     """What a help text says that an option is, if nothing is said about it."""
     origin, value = ("preset", preset[opt.name]) if opt.name in preset else ("default", opt.default)
@@ -72,7 +85,7 @@ def _add_options(
         default = _shown_default(opt, preset or {})
         more: dict[str, Any] = {"metavar": opt.shape}
         if opt.kind is bool:
-            more = {"action": argparse.BooleanOptionalAction}
+            more = {"action": YesNo, "prefix": prefix}
         group.add_argument(
             *flags,
             dest=f"{table}:{opt.name}",
@@ -145,6 +158,21 @@ def _train(words: list[str]) -> int:
     return 0
 
 
+def _positionals(parser: Parser, words: list[str], count: int) -> list[str | None]:
+    """The first arguments that are not options or their values: they bring options of their own along."""
+    plain = [word for word in words if word not in ("-h", "--help")]
+    if plain and plain[0].startswith("--env."):
+        raise PhalanxError(
+            f"name the environment before its options, as {parser.prog} ... ENV {plain[0]} ..."
+        )
+    names = [action.dest for action in parser._actions if not action.option_strings]
+    try:
+        args, _ = parser.parse_known_args(plain)
+    except PhalanxError:  # `parse` will say what is wrong
+        return [None] * count
+    return [getattr(args, name) for name in names[:count]]
+
+
 def _number(flag: str, text: str | None, at_least: int = 1) -> int | None:
     """A whole number from the command line, checked as config fields are."""
     bounds = {"at_least": at_least, "at_most": None, "above": None}
@@ -187,14 +215,19 @@ def _eval(words: list[str]) -> int:
         "--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)"
     )
     parser.add_argument(
-        "--which", choices=("best", "last"), default="best", help="which parameters of a run (default: best)"
+        "--which",
+        choices=("best", "last"),
+        help="which parameters of a run (default: best; last where teams compete)",
     )
     parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
     parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    named = [word for word in words[:2] if not word.startswith("-")]
-    if len(named) == 2 and named[0] in registry.algorithms():
-        _add_options(parser, named[1], registry.env_options(named[1]), "env", prefix="env.")
+    what, env = _positionals(parser, words, 2)
+    if what and env and not (Path(what) / "run.json").is_file():
+        registry.algorithm(what)  # if there is none, this says so
+        _add_options(parser, env, registry.env_options(env), "env", prefix="env.")
+    elif what and any(word.startswith("--env.") for word in words):
+        raise PhalanxError(f"--env.* is for an untrained algorithm and ENV; {what} has its own environment")
     args = parser.parse(words)
     episodes, seed = _number("--episodes", args.episodes), _number("--seed", args.seed, at_least=0)
     if args.env is not None and (Path(args.what) / "run.json").is_file():
@@ -205,6 +238,8 @@ def _eval(words: list[str]) -> int:
         if args.what in registry.algorithms():
             raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
         _require_run(args.what)
+    elif args.which or args.checkpoint:
+        raise PhalanxError("--which and --checkpoint are for a run, not for an untrained algorithm")
     from phalanx import api
 
     assert episodes is not None
@@ -279,8 +314,9 @@ def _check_env(words: list[str]) -> int:
     parser.add_argument(
         "env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`"
     )
-    if words and not words[0].startswith("-"):
-        _add_options(parser, words[0], registry.env_options(words[0]), "env", prefix="env.")
+    (env,) = _positionals(parser, words, 1)
+    if env:
+        _add_options(parser, env, registry.env_options(env), "env", prefix="env.")
     args = parser.parse(words)
     from phalanx import api
     from phalanx.training import device

@@ -8,10 +8,13 @@ class PhalanxError(Exception):
     """A mistake that the user can mend. The command line prints it as one line and exits with code 2."""
 
 
+MANY = 40  # names that one line can hold
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' with the nearest known names, or all of them when none is near."""
+    """Return ' Did you mean ...?' with the nearest known names; all, if not too many, when none is near."""
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if near:
         return f" Did you mean {' or '.join(near)}?"
-    return f" Known: {', '.join(known)}." if known else ""
+    return f" Known: {', '.join(known)}." if len(known) < MANY else ""

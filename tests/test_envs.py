@@ -263,6 +263,12 @@ BREACHES = {
     "step cannot be compiled": {"step": lambda s, n: (s, n) if n.reward[0] > 0 else None},
     "spec.action_counts must be of type tuple": {"spec": {"action_counts": 2}},
     "spec.time_limit must be of type int": {"spec": {"time_limit": 4.0}},
+    "spec.teams must be of type tuple": {"spec": {"teams": ["a", "b"]}},
+    "spec.teams has 1 entries for 2 agents": {"spec": {"teams": ("a",)}},
+    "spec.action_kind is 'continous'": {"spec": {"action_kind": "continous"}},
+    "it must be two finite numbers": {
+        "spec": {"action_kind": "continuous", "action_range": (0, float("inf"))}
+    },
     "gives an observation that is no Observation": {"reset": lambda s, n: (s, n._replace(observation=None))},
     "the dead must not act": {"step": lambda s, n: (s, observation(n, alive=jnp.array([False, True])))},
 }
@@ -273,6 +279,35 @@ def test_each_breach_is_explained_in_one_sentence(sentence):
     breaches = phalanx.check_env(Broken(**BREACHES[sentence]))
     assert any(sentence in breach for breach in breaches), breaches
     assert all("\n" not in breach and breach.endswith(".") for breach in breaches)
+
+
+@dataclass(frozen=True)
+class Drift(phalanx.Env):
+    """Two agents with continuous actions of unlike sizes; the second is dead, and may yet act."""
+
+    dead_act: bool = False
+
+    @property
+    def spec(self):
+        return EnvSpec(
+            *("drift", ("a", "b"), ("t", "t"), (("x",), ("x",)), ("a:x", "b:x"), (1, 2)),
+            time_limit=3,
+            action_kind="continuous",
+        )
+
+    def _now(self, place):
+        return place, self.timestep(jnp.full((2, 1), place), reward=place, alive=jnp.array([True, False]))
+
+    def reset(self, key):
+        return self._now(jnp.float32(0))
+
+    def step(self, key, state, actions):
+        return self._now(state + actions[0, 0] + (actions[1].sum() if self.dead_act else 0.0))
+
+
+def test_continuous_environments_are_held_to_the_contract():
+    assert phalanx.check_env(Drift()) == []
+    assert "the dead must not act" in phalanx.check_env(Drift(dead_act=True))[0]
 
 
 class Late(Trap):

@@ -474,6 +474,16 @@ def test_refuses_continuous_actions_that_are_none(action, line):
     assert str(caught.value) == line
 
 
+def test_what_the_dead_send_does_not_matter_even_if_it_is_no_number():
+    env = phalanx.to_pettingzoo(Steer())
+    env.reset()
+    for _ in range(2):
+        _, _, _, _, infos = env.step({"pilot_0": np.zeros(2), "gunner_0": np.ones(3)})
+    assert not infos["gunner_0"]["alive"]
+    _, rewards, _, _, _ = env.step({"pilot_0": np.zeros(2), "gunner_0": np.full(3, math.nan)})
+    assert rewards["gunner_0"] == 0
+
+
 def test_vector_takes_continuous_actions():
     vec = phalanx.make_vec(Steer(), 2)
     batch = vec.reset()
@@ -609,11 +619,11 @@ def test_refuses_what_it_cannot_build(arguments, line):
 @pytest.mark.parametrize("package", ["pettingzoo", "gymnasium"])
 def test_names_the_extra_when_a_package_is_missing(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "phalanx.compat.parallel")
+    monkeypatch.delitem(sys.modules, "phalanx.compat.parallel", raising=False)
     make = phalanx.to_pettingzoo  # having it needs neither
     with pytest.raises(phalanx.PhalanxError) as caught:
         make("switch/2")
-    assert str(caught.value) == f"to_pettingzoo needs {package}: pip install 'phalanx[pettingzoo]'"
+    assert str(caught.value) == f"to_pettingzoo needs {package}: pip install '.[pettingzoo]'"
 
 
 def test_programs_are_shared_by_equal_environments():

@@ -2,9 +2,9 @@
 
 The scheme of Aitchison and Sweetser 2022, "DNA: Proximal Policy Optimization with a Dual Network
 Architecture", https://arxiv.org/abs/2206.10027, for a team. Three phases on each rollout: the policy (clipped
-surrogate, with a short-sighted lambda), the value network (with a far-sighted one), and distillation, in which
-a value head of the policy network is drawn to what the value network says, while a KL term holds the policy
-where it is.
+surrogate, with a short-sighted lambda), the value network (with a far-sighted one), and distillation, in
+which a value head of the policy network is drawn to what the value network says, while a KL term holds the
+policy where it is.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from phalanx.types import Array, Clock, PyTree, Transition
 
 @dataclass(frozen=True)
 class MAPPODistilConfig(PPOConfig):
-    """Of PPO's settings `epochs`, `minibatches` and `gae_lambda` are the policy's; then those of the others."""
+    """Of PPO's settings `epochs`, `minibatches` and `gae_lambda` are the policy's; others have their own."""
 
     critic_view: CriticView = with_default(PPOConfig, "critic_view", "state")
     reward: Reward = with_default(PPOConfig, "reward", "mean")

@@ -90,9 +90,10 @@ class Parallel(ParallelEnv[str, Any, Any]):
         """What is played, (A,) or (A, U), and (A,) bool whose action had to be replaced for it."""
         spec, seen = self._spec, self._seen.observation
         chosen = _read(spec, actions)
+        if spec.action_kind == "continuous":
+            chosen = np.where(seen.alive[:, None], chosen, 0.0)
         playable, wrong = shared.judge(spec, seen.avail, chosen)
-        if spec.action_kind == "discrete":
-            wrong &= seen.alive
+        wrong &= seen.alive
         if wrong.any():
             agent = int(np.flatnonzero(wrong)[0])
             why = shared.refusal(spec, agent, seen.avail[agent], chosen[agent])

@@ -44,7 +44,7 @@ def to_pettingzoo(
         package = (error.name or "").partition(".")[0]
         if package not in ("pettingzoo", "gymnasium"):
             raise
-        raise PhalanxError(f"to_pettingzoo needs {package}: pip install 'phalanx[pettingzoo]'") from None
+        raise PhalanxError(f"to_pettingzoo needs {package}: pip install '.[pettingzoo]'") from None
     seed, env = shared.checked_seed(seed), shared.environment(env, options)
     if illegal not in ("replace", "raise"):
         raise PhalanxError(f"illegal must be 'replace' or 'raise', not {illegal!r}")

@@ -13,9 +13,13 @@ from phalanx.types import EnvSpec
 
 def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
     """The environment of a name, with its own `options`, or the object that was given."""
+    if options is not None and not isinstance(options, Mapping):
+        raise PhalanxError(f"options must be a dictionary, not {type(options).__name__}")
     if isinstance(env, str):
         return make_env(env, **(options or {}))
     if not isinstance(env, Env):
+        if isinstance(env, type) and issubclass(env, Env):
+            raise PhalanxError(f"env must be an object, not a class: {env.__name__}()")
         raise PhalanxError(f"env must be a name or a phalanx.Env, not {type(env).__name__}")
     if options:
         raise PhalanxError("options are for an environment given by name: build the object with them")

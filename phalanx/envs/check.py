@@ -13,7 +13,7 @@ from phalanx.types import EnvSpec, Observation, TimeStep, is_key
 EPISODES, MOST_STEPS = 8, 100
 KINDS = {
     **dict.fromkeys(("agents", "agent_types", "obs_features", "state_features", "action_counts"), tuple),
-    **{"name": str, "time_limit": int},
+    **{"teams": tuple, "action_range": tuple, "name": str, "time_limit": int},
 }
 
 
@@ -69,8 +69,10 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
         yield f"spec.time_limit is {spec.time_limit}: an episode must have at least one step."
     if spec.teams and len(spec.teams) != n:
         yield f"spec.teams has {len(spec.teams)} entries for {n} agents."
-    if spec.action_kind == "continuous" and not spec.action_range[0] < spec.action_range[1]:
-        yield f"spec.action_range is {spec.action_range}: the first must be below the second."
+    if spec.action_kind not in ("discrete", "continuous"):
+        yield f"spec.action_kind is {spec.action_kind!r}: it must be discrete or continuous."
+    if len(spec.action_range) != 2 or not -np.inf < spec.action_range[0] < spec.action_range[1] < np.inf:
+        yield f"spec.action_range is {spec.action_range}: it must be two finite numbers, the lower one first."
     if not spec.state_features:
         yield "spec.state_features is empty: name the entries of the global state."
 

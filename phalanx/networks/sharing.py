@@ -43,9 +43,11 @@ class Groups:
 
 
 def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
-    """Read `all`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
+    """Read `all`, `team`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
     if share == "all":
         labels = ["all agents"] * spec.n_agents
+    elif share == "team":
+        return teams(spec)
     elif share == "type":
         labels = list(spec.agent_types)
     elif share == "agent":
@@ -53,6 +55,11 @@ def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
     else:
         labels = _explicit(share, spec, option)
     return partition(labels)
+
+
+def teams(spec: EnvSpec) -> Groups:
+    """The sides that agents are on: all on one, if the environment does not say otherwise."""
+    return partition(spec.teams or ("all agents",) * spec.n_agents)
 
 
 def partition(labels: Sequence[str]) -> Groups:
@@ -64,8 +71,8 @@ def partition(labels: Sequence[str]) -> Groups:
 def _explicit(share: str, spec: EnvSpec, option: str) -> list[str]:
     labels = [""] * spec.n_agents
     wrong = PhalanxError(
-        f"{option} must be all, type, agent, or groups that name each of the agents 0 to {spec.n_agents - 1} "
-        f"once, such as '0;1' or '0,1;2', not {share!r}"
+        f"{option} must be all, team, type, agent, or groups that name each of the agents 0 to "
+        f"{spec.n_agents - 1} once, such as '0;1' or '0,1;2', not {share!r}"
     )
     try:
         parts = [[int(agent) for agent in part.split(",")] for part in share.split(";")]

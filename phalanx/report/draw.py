@@ -55,15 +55,25 @@ class Canvas:
         """The finished picture, (H, W, 3) uint8."""
         return np.array(self.image.reduce(FINER))
 
-    def box(self, x: float, y: float, width: float, height: float, fill: Colour | None, **more: Any) -> None:
-        """A rectangle from its top left corner; `outline`, `width_of_line` and `corner` as wanted."""
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        fill: Colour | None,
+        outline: Colour | None = None,
+        line: float = 1,
+        corner: float = 0,
+    ) -> None:
+        """A rectangle from its top left corner, with an outline and round corners if wanted."""
         edges = _finer(x, y, x + width, y + height)
         self.pen.rounded_rectangle(
             (edges[0], edges[1], max(edges[0], edges[2] - 1), max(edges[1], edges[3] - 1)),
-            radius=FINER * more.get("corner", 0),
+            radius=FINER * corner,
             fill=fill,
-            outline=more.get("outline"),
-            width=max(1, round(FINER * more.get("width_of_line", 1))),
+            outline=outline,
+            width=max(1, round(FINER * line)),
         )
 
     def disc(self, x: float, y: float, radius: float, fill: Colour, border: Colour, line: float = 1) -> None:
@@ -135,7 +145,7 @@ def _grid(frame: Mapping[str, Any], pixels: int) -> Canvas:
         fill = colour if at_home[agent] else _between(OPEN, colour, 0.2)
         canvas.box(
             column * cell + inset, row * cell + inset, side, side, fill,
-            outline=colour, width_of_line=cell / 24, corner=cell / 10,
+            outline=colour, line=cell / 24, corner=cell / 10,
         )  # fmt: skip
     for agent, (row, column) in enumerate(np.asarray(frame["position"])):
         colour = _agent_colour(agent)

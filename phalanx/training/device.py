@@ -3,11 +3,13 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
 
+from phalanx import faults
 from phalanx.errors import PhalanxError
 from phalanx.types import PyTree, is_key
 
@@ -19,6 +21,22 @@ def cache_folder() -> Path:
 
 
 def configure() -> None:
+    """Make sure that JAX can be trusted here, and switch on its cache of compiled programs."""
+    _require_right_sums()
+    _use_cache()
+
+
+@cache
+def _require_right_sums() -> None:
+    """Refuse to compute with a compiler that gets sums wrong: see `phalanx.faults`."""
+    if first().platform == "cpu" and not faults.sums_are_right():
+        raise PhalanxError(
+            f"jaxlib {version('jaxlib')} gets sums wrong on this CPU: import phalanx before JAX computes "
+            f"anything, or set XLA_FLAGS={faults.FLAG}={faults.VALUE}, or install another jaxlib"
+        )
+
+
+def _use_cache() -> None:
     """Switch on the persistent compilation cache, unless the user set one up or said `PHALANX_CACHE=off`."""
     if os.environ.get("PHALANX_CACHE") == "off" or jax.config.values["jax_compilation_cache_dir"]:
         return

@@ -46,9 +46,13 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
 
 
 def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
-    """Each type's mean return from the agents' (A,), where types have different ones to show."""
-    kinds = dict.fromkeys(spec.agent_types)
-    if spec.common_reward or len(kinds) == 1:
+    """Each type's mean return from the agents' (A,), where types have different ones to show.
+
+    Each team's, if a type fights on both sides.
+    """
+    types, teams = spec.agent_types, spec.teams or spec.agent_types
+    labels = types if len(set(zip(types, teams, strict=True))) == len(set(types)) else teams
+    if spec.common_reward or len(set(labels)) == 1:
         return {}
-    types = np.array(spec.agent_types)
-    return {f"return/{kind}": float(returns[types == kind].mean()) for kind in kinds}
+    of_agent = np.array(labels)
+    return {f"return/{kind}": float(returns[of_agent == kind].mean()) for kind in dict.fromkeys(labels)}

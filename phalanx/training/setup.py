@@ -113,7 +113,8 @@ def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
 def statement(this: Setup) -> list[str]:
     """What will run, before it runs."""
     run, spec, algorithm = this.config, this.env.spec, this.algorithm
-    kinds = ", ".join(f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types))
+    kinds = [f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types)]
+    agents = f"{spec.n_agents} agents" + (f" ({', '.join(kinds)})" if len(kinds) > 1 else "")
     origins = {origin for table in this.resolved.origins.values() for origin in table.values()}
     preset = "".join(f", with {origin}" for origin in sorted(origins) if origin.startswith("preset"))
     steps = this.total_updates * algorithm.steps_per_update
@@ -121,7 +122,7 @@ def statement(this: Setup) -> list[str]:
     seeds = f"seed {run.seed}" if run.seeds == 1 else f"seeds {run.seed} to {this.seeds[-1]} together"
     return table(
         [
-            ("what", f"{run.algorithm} on {run.env}: {spec.n_agents} agents ({kinds}){preset}"),
+            ("what", f"{run.algorithm} on {run.env}: {agents}{preset}"),
             ("how long", f"{steps:,} env steps a seed ({updates}), {seeds}"),
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
             *(_network_row(network) for network in algorithm.networks()),

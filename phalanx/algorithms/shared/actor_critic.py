@@ -103,7 +103,7 @@ class ActorCritic(Actors):
         if any(len({self.teams.of_agent[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
             raise PhalanxError(
                 f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
-                f"choose share=type, critic_share=type or critic_view=state+obs"
+                f"choose share=team, critic_share=team or critic_view=state+obs"
             )
 
     # Acting

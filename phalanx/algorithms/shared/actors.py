@@ -46,7 +46,7 @@ class ActorsConfig:
         "tanh", "how continuous actions are drawn: normally and squashed into their range, or clipped to it"
     )
 
-    share: str = option("all", "who shares an actor: all, type, agent, or groups of agents as 0,1;2")
+    share: str = option("all", "who shares an actor: all, team, type, agent, or groups of agents as 0,1;2")
     reward: Reward = option(
         "own", "what each agent learns from: its own reward, or the mean or sum over its team"
     )
@@ -78,7 +78,7 @@ class Actors(Algorithm):
     def __init__(self, config: ActorsConfig, spec):
         super().__init__(config, spec)
         self.actor_groups = sharing.groups(config.share, spec)
-        self.teams = sharing.partition(spec.teams or ("all",) * spec.n_agents)
+        self.teams = sharing.teams(spec)
         self.distribution = distributions.of(spec, config.continuous)
         self.actor = self._network(spec.obs_size, self.distribution.outputs, head_gain=0.01)
         self.optimiser = optax.chain(

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -102,7 +102,10 @@ class ParticleEnv(Env):
     def intent(self, agent: int, seen: Mapping[str, Array]) -> Intent:
         """What a plain scripted agent wants, from the blocks that it sees, each (B, ...)."""
 
-    landmarks_within = 1.0
+    name: ClassVar[str]
+    """that of the scenario, behind `mpe/`"""
+
+    landmarks_within: ClassVar[float] = 1.0
     """Landmarks begin in the square from minus to plus this."""
 
     @property
@@ -133,12 +136,11 @@ class ParticleEnv(Env):
         def look(key: Array) -> None:
             state = jax.tree.map(lambda x: x[..., None], self.start(key))
             for player in self.players:
-                seen = self.sees(state, player)
-                found.append(
-                    {key: Layout(block.values.shape[:-1], block.names) for key, block in seen.items()}
-                )
+                seen = self.sees(state, player).items()
+                found.append({name: Layout(block.values.shape[:-1], block.names) for name, block in seen})
 
-        jax.eval_shape(look, jax.random.key(0))  # nothing is computed
+        # Nothing is computed; the shapes are written down in passing, as tracing would sort the names.
+        jax.eval_shape(look, jax.random.key(0))
         return tuple(found)
 
     @cached_property
@@ -150,7 +152,7 @@ class ParticleEnv(Env):
         )
         teams = tuple(agent.team for agent in players)
         return EnvSpec(
-            name=f"mpe/{type(self).__module__.rpartition('.')[2]}",
+            name=f"mpe/{self.name}",
             agents=tuple(agent.name for agent in players),
             agent_types=tuple(agent.type for agent in players),
             obs_features=seen,
@@ -310,6 +312,17 @@ class Script:
             parts.append(jax.nn.one_hot(intent.word, env.bodies.words))
         action = jnp.concatenate(parts, axis=-1)
         return jnp.pad(action, ((0, 0), (0, env.spec.n_actions - action.shape[-1])))
+
+
+def pick(vectors: Array, which: Array) -> Array:
+    """One of n vectors in each environment: (B, n, 2), (B,) -> (B, 2)."""
+    return jnp.take_along_axis(vectors, which[:, None, None], 1)[:, 0]
+
+
+def shortest(ways: Array) -> Array:
+    """The shortest of n ways in each environment, (B, n, 2) -> (B, 2); zeros are nothing, not very near."""
+    squares = jnp.square(ways).sum(-1)
+    return pick(ways, jnp.where(squares > 0, squares, jnp.inf).argmin(-1))
 
 
 def nearest(vectors: Array, count: int, *others: Array) -> list[Array]:

@@ -13,6 +13,8 @@ from phalanx.envs.mpe.world import Agent, Bodies, Body
 class Simple(ParticleEnv):
     """One agent, one landmark."""
 
+    name = "simple"
+
     @cached_property
     def bodies(self):
         return Bodies((Agent("agent_0"),), (Body("landmark", color=(0.75, 0.25, 0.25)),))

@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import numbered
-from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, plane
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, pick, plane
 from phalanx.envs.mpe.world import Agent, Bodies, Body, least, length, without
 
 
@@ -22,6 +22,7 @@ from phalanx.envs.mpe.world import Agent, Bodies, Body, least, length, without
 class SimpleAdversary(ParticleEnv):
     """Physical deception."""
 
+    name = "simple_adversary"
     agents: int = option(2, "number of good agents, and of landmarks", at_least=1, at_most=64)
     adversary: Literal["learning", "scripted"] = option(
         "learning", "scripted: the adversary follows a fixed rule, and only good agents are agents"
@@ -33,13 +34,15 @@ class SimpleAdversary(ParticleEnv):
     def bodies(self):
         return Bodies(
             (
-                Agent("adversary_0", 0.15, False, (0.85, 0.35, 0.35), type="adversary", team="adversary"),
+                Agent("adversary_0", size=0.15, color=(0.85, 0.35, 0.35), type="adversary", team="adversary"),
                 *(
-                    Agent(name, 0.15, False, (0.35, 0.35, 0.85), type="good", team="good")
+                    Agent(name, size=0.15, color=(0.35, 0.35, 0.85), type="good", team="good")
                     for name in numbered("agent", self.agents)
                 ),
             ),
-            tuple(Body(name, 0.08, color=(0.15, 0.15, 0.15)) for name in numbered("landmark", self.agents)),
+            tuple(
+                Body(name, size=0.08, color=(0.15, 0.15, 0.15)) for name in numbered("landmark", self.agents)
+            ),
         )
 
     @property
@@ -82,12 +85,12 @@ class SimpleAdversary(ParticleEnv):
 
     def intent(self, agent, seen):
         """Agent i goes to landmark i, so that all are covered; the adversary to where an agent is nearest."""
+        landmarks = seen["landmark"]
         if agent > 0:
-            spot = min(agent - 1, seen["landmark"].shape[1] - 1)
-            return Intent(seen["landmark"][:, spot])
-        between = jnp.square(seen["landmark"][:, :, None] - seen["other"][:, None]).sum(-1)
-        guarded = between.min(-1).argmin(-1)
-        return Intent(jnp.take_along_axis(seen["landmark"], guarded[:, None, None], 1)[:, 0])
+            return Intent(landmarks[:, (agent - 1) % landmarks.shape[1]])
+        there = landmarks.any(-1)[:, :, None] & seen["other"].any(-1)[:, None]
+        between = jnp.square(landmarks[:, :, None] - seen["other"][:, None]).sum(-1)
+        return Intent(pick(landmarks, jnp.where(there, between, jnp.inf).min(-1).argmin(-1)))
 
     def colors(self, state):
         colors = super().colors(state)

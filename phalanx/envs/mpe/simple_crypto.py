@@ -9,6 +9,7 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed
 from phalanx.envs.mpe.world import Agent, Bodies, Body
@@ -20,6 +21,8 @@ WORDS, GOALS = 4, 2
 @dataclass(frozen=True)
 class SimpleCrypto(ParticleEnv):
     """Covert communication."""
+
+    name = "simple_crypto"
 
     @cached_property
     def bodies(self):
@@ -36,7 +39,7 @@ class SimpleCrypto(ParticleEnv):
                 Agent("bob_0", type="listener", team="good", moves=False, speaks=True),
                 Agent("alice_0", type="speaker", team="good", moves=False, speaks=True),
             ),
-            (Body("landmark_0", color=(0.9, 0.1, 0.1)), Body("landmark_1", color=(0.1, 0.9, 0.1))),
+            (Body("landmark_0", color=(1.0, 0.0, 0.0)), Body("landmark_1", color=(0.0, 1.0, 0.0))),
             words=WORDS,
         )
 
@@ -71,6 +74,13 @@ class SimpleCrypto(ParticleEnv):
             return Intent(word=seen["goal"].argmax(-1) ^ seen["key"].argmax(-1))
         heard = seen["heard"][:, :GOALS].argmax(-1)
         return Intent(word=heard ^ seen["key"].argmax(-1) if agent == BOB else heard)
+
+    def colors(self, state):
+        """Bob wears the colour of the goal, Alice that of the key."""
+        colors = super().colors(state)
+        goal, key = np.asarray(state.drawn)
+        colors[BOB], colors[ALICE] = colors[3 + goal], colors[3 + key]
+        return colors
 
 
 SCENARIO = SimpleCrypto

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, plane
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, pick, plane
 from phalanx.envs.mpe.world import Agent, Bodies, Body, length
 
 ADVERSARY, GOOD, FIRST_LANDMARK = 0, 1, 2
@@ -22,6 +22,8 @@ AGENT_COLORS = np.array([[0.25, 0.75, 0.25], [0.25, 0.25, 0.75]])
 @dataclass(frozen=True)
 class SimplePush(ParticleEnv):
     """Keep-away."""
+
+    name = "simple_push"
 
     @cached_property
     def bodies(self):
@@ -74,7 +76,7 @@ class SimplePush(ParticleEnv):
         if agent == GOOD:
             return Intent(seen["goal"], seen["velocity"])
         near = jnp.square(seen["landmark"] - seen["other"][:, None]).sum(-1).argmin(-1)
-        return Intent(jnp.take_along_axis(seen["landmark"], near[:, None, None], 1)[:, 0], seen["velocity"])
+        return Intent(pick(seen["landmark"], near), seen["velocity"])
 
     def colors(self, state):
         colors = super().colors(state)

@@ -23,6 +23,7 @@ COLORS = np.full((3, 3), 0.25) + 0.5 * np.eye(3)
 class SimpleReference(ParticleEnv):
     """Two speakers that are listeners too."""
 
+    name = "simple_reference"
     local_ratio: float = option(
         0.5, "weight of what an agent brings about itself against the mean of both", at_least=0, at_most=1
     )

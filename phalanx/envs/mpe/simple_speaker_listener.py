@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, plane
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, pick, plane
 from phalanx.envs.mpe.world import Agent, Bodies, Body
 
 SPEAKER, LISTENER, FIRST_LANDMARK = 0, 1, 2
@@ -21,14 +21,19 @@ COLORS = np.full((3, 3), 0.15) + 0.5 * np.eye(3)
 class SimpleSpeakerListener(ParticleEnv):
     """Cooperative communication."""
 
+    name = "simple_speaker_listener"
+
     @cached_property
     def bodies(self):
         return Bodies(
             (
-                Agent("speaker_0", 0.075, type="speaker", moves=False, speaks=True),
-                Agent("listener_0", 0.075, type="listener"),
+                Agent("speaker_0", size=0.075, type="speaker", moves=False, speaks=True),
+                Agent("listener_0", size=0.075, type="listener"),
             ),
-            tuple(Body(f"landmark_{i}", 0.04, color=tuple(color)) for i, color in enumerate(COLORS.tolist())),
+            tuple(
+                Body(f"landmark_{i}", size=0.04, color=tuple(color))
+                for i, color in enumerate(COLORS.tolist())
+            ),
             words=3,
         )
 
@@ -57,7 +62,7 @@ class SimpleSpeakerListener(ParticleEnv):
 
     def colors(self, state):
         colors = super().colors(state)
-        colors[LISTENER] = COLORS[int(np.asarray(state.drawn)[0])] + 0.35
+        colors[LISTENER] = np.minimum(COLORS[int(np.asarray(state.drawn)[0])] + 0.45, 1.0)
         return colors
 
 
@@ -69,8 +74,7 @@ def colors_of(drawn, colors):
 def told(landmarks, heard):
     """The way (B, 2) to the landmark (B, L, 2) that a word (B, C) names; none if nothing was said."""
     words = heard[:, : landmarks.shape[1]]
-    choice = words.argmax(-1)[:, None, None]
-    return jnp.where(words.any(-1, keepdims=True), jnp.take_along_axis(landmarks, choice, 1)[:, 0], 0.0)
+    return jnp.where(words.any(-1, keepdims=True), pick(landmarks, words.argmax(-1)), 0.0)
 
 
 SCENARIO = SimpleSpeakerListener

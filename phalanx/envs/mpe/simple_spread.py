@@ -7,12 +7,11 @@ All are paid alike for coverage (minus the distance from each landmark to the ag
 from dataclasses import dataclass
 from functools import cached_property
 
-import jax.numpy as jnp
 import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import numbered
-from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, nearest, plane
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, nearest, plane, shortest
 from phalanx.envs.mpe.world import Agent, Bodies, Body, least, length, total, without
 
 COVERED = 0.1  # within this distance of an agent a landmark is covered
@@ -22,6 +21,7 @@ COVERED = 0.1  # within this distance of an agent a landmark is covered
 class SimpleSpread(ParticleEnv):
     """Cooperative navigation."""
 
+    name = "simple_spread"
     agents: int = option(3, "number of agents and of landmarks", at_least=1, at_most=64)
     local_ratio: float = option(0.5, "weight of the own collisions against coverage", at_least=0, at_most=1)
     terminate_on_success: bool = option(False, "end the episode when every landmark is covered")
@@ -33,7 +33,9 @@ class SimpleSpread(ParticleEnv):
     def bodies(self):
         n = self.agents
         return Bodies(
-            tuple(Agent(name, 0.15, True, (0.35, 0.35, 0.85)) for name in numbered("agent", n)),
+            tuple(
+                Agent(name, size=0.15, solid=True, color=(0.35, 0.35, 0.85)) for name in numbered("agent", n)
+            ),
             tuple(Body(name) for name in numbered("landmark", n)),
             words=2,  # nobody speaks, but the silence is seen
         )
@@ -76,8 +78,7 @@ class SimpleSpread(ParticleEnv):
 
     def intent(self, agent, seen):
         """Go to the nearest landmark, whoever else does."""
-        choice = jnp.square(seen["landmark"]).sum(-1).argmin(-1)
-        return Intent(jnp.take_along_axis(seen["landmark"], choice[:, None, None], 1)[:, 0], seen["velocity"])
+        return Intent(shortest(seen["landmark"]), seen["velocity"])
 
 
 SCENARIO = SimpleSpread

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from phalanx.config import option
 from phalanx.envs.base import numbered
-from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, plane
+from phalanx.envs.mpe.particles import Intent, ParticleEnv, nearest, plane, shortest
 from phalanx.envs.mpe.world import (
     COAST,
     DAMPING,
@@ -36,6 +36,7 @@ CAUGHT = 10.0
 class SimpleTag(ParticleEnv):
     """Predators and prey."""
 
+    name = "simple_tag"
     good: int = option(1, "number of prey", at_least=1, at_most=64)
     adversaries: int = option(3, "number of adversaries", at_least=1, at_most=64)
     obstacles: int = option(2, "number of obstacles", at_least=0, at_most=64)
@@ -53,19 +54,21 @@ class SimpleTag(ParticleEnv):
 
     @cached_property
     def bodies(self):
-        hunter = partial(Agent, type="adversary", team="adversary", accel=3.0, max_speed=1.0)
-        prey = partial(
-            Agent, type="good", team="good", accel=4.0 * self.prey_speed, max_speed=1.3 * self.prey_speed
-        )
+        hunter = partial(Agent, size=0.075, solid=True, color=(0.85, 0.35, 0.35), accel=3.0, max_speed=1.0)
+        prey = partial(Agent, size=0.05, solid=True, color=(0.35, 0.85, 0.35))
+        accel, max_speed = 4.0 * self.prey_speed, 1.3 * self.prey_speed
         return Bodies(
             (
                 *(
-                    hunter(name, 0.075, True, (0.85, 0.35, 0.35))
+                    hunter(name, type="adversary", team="adversary")
                     for name in numbered("adversary", self.adversaries)
                 ),
-                *(prey(name, 0.05, True, (0.35, 0.85, 0.35)) for name in numbered("agent", self.good)),
+                *(
+                    prey(name, type="good", team="good", accel=accel, max_speed=max_speed)
+                    for name in numbered("agent", self.good)
+                ),
             ),
-            tuple(Body(name, 0.2, True) for name in numbered("obstacle", self.obstacles)),
+            tuple(Body(name, size=0.2, solid=True) for name in numbered("obstacle", self.obstacles)),
         )
 
     @property
@@ -74,9 +77,13 @@ class SimpleTag(ParticleEnv):
 
     @property
     def puppets(self):
-        if self.prey == "learning":
+        if self.prey != "scripted":
             return {}
-        return {i: partial(self.flee, i) for i in range(self.adversaries, self.adversaries + self.good)}
+        hunters = slice(self.adversaries)
+        return {
+            i: lambda now, i=i: self.flee(now.position[i], now.velocity[i], now.position[hunters])
+            for i in range(self.adversaries, self.adversaries + self.good)
+        }
 
     def sees(self, now, agent):
         own, n = now.position[agent], self.adversaries + self.good
@@ -117,35 +124,36 @@ class SimpleTag(ParticleEnv):
     def over(self, now):
         return self.terminate_on_success & (self.catches(now) > 0).any(0).all(0)
 
-    def flee(self, agent, now):
-        """The push (2, B) of scripted prey.
+    def flee(self, position, velocity, hunters):
+        """Where scripted prey runs, by its place and velocity (2, B) and those of hunters (n, 2, B): (2, B).
 
         Of the five moves it takes the one that brings it to rest farthest from the nearest adversary, less
         what it would pay for being beyond the edge.
         """
-        body = self.bodies.agents[agent]
-        pushes = jnp.asarray(MOVES)[:, :, None] * 1.0
-        velocity = now.velocity[agent] * (1 - DAMPING) + body.accel * DT * pushes
-        rest = now.position[agent] + now.velocity[agent] * DT + COAST * velocity  # (5, 2, B)
-        nearest_hunter = least(length(rest[:, None] - now.position[None, : self.adversaries]), 1)
+        moves = jnp.asarray(MOVES)[:, :, None] * 1.0
+        faster = velocity * (1 - DAMPING) + self.bodies.agents[-1].accel * DT * moves
+        rest = position + velocity * DT + COAST * faster  # (5, 2, B)
+        nearest_hunter = least(length(rest[:, None] - hunters), 1)
         best = (nearest_hunter - beyond_edge(rest)).argmax(0)
-        return jnp.take_along_axis(pushes, best[None, None], 0)[0]
+        return jnp.take_along_axis(moves, best[None, None], 0)[0]
 
     def intent(self, agent, seen):
-        """Adversaries run at the nearest prey, prey from the nearest adversary or back to the middle."""
+        """Adversaries run at the nearest prey, prey flees from them."""
         hunts = agent < self.adversaries
-        first_prey = self.adversaries - hunts
-        if self.agent_neighbors is None:
-            theirs = seen["other"][:, first_prey:] if hunts else seen["other"][:, :first_prey]
+        others = seen["other"]
+        if self.agent_neighbors is not None:
+            # Who is who cannot be seen, but only prey shows a velocity.
+            is_prey = seen["prey velocity"].any(-1, keepdims=True) == hunts
+            others = jnp.where(is_prey, others, 0.0)
         else:
-            theirs = seen["other"]  # whoever is near: an agent cannot tell who it sees
-        choice = jnp.square(theirs).sum(-1).argmin(-1)
-        way = jnp.take_along_axis(theirs, choice[:, None, None], 1)[:, 0]
+            first_prey = self.adversaries - hunts
+            others = others[:, first_prey:] if hunts else others[:, :first_prey]
         if hunts:
-            return Intent(way)  # at full speed
-        towards_middle = -seen["position"]
-        outside = jnp.abs(seen["position"]).max(-1, keepdims=True) > 0.8
-        return Intent(jnp.where(outside, towards_middle, -way), seen["velocity"])
+            return Intent(shortest(others))  # at full speed
+        # What is not there is far away.
+        away = jnp.where(others.any(-1, keepdims=True), others, 1e3) + seen["position"][:, None]
+        batch_last = [jnp.moveaxis(x, 0, -1) for x in (seen["position"], seen["velocity"], away)]
+        return Intent(self.flee(*batch_last).T)
 
 
 SCENARIO = SimpleTag

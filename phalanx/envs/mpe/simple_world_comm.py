@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from phalanx.config import option
 from phalanx.envs.base import numbered
-from phalanx.envs.mpe.particles import Block, Intent, ParticleEnv, listed, plane
+from phalanx.envs.mpe.particles import Block, Intent, ParticleEnv, listed, plane, shortest
 from phalanx.envs.mpe.world import Agent, Bodies, Body, beyond_edge, least, length, total, without
 
 LEADER = 0
@@ -24,6 +24,7 @@ WORDS = 4
 class SimpleWorldComm(ParticleEnv):
     """A hunt with a leader."""
 
+    name = "simple_world_comm"
     good: int = option(2, "number of prey", at_least=1, at_most=64)
     adversaries: int = option(4, "number of adversaries, the leader among them", at_least=1, at_most=64)
     obstacles: int = option(1, "number of obstacles", at_least=0, at_most=64)
@@ -46,9 +47,9 @@ class SimpleWorldComm(ParticleEnv):
                 *(prey(name, color=(0.45, 0.95, 0.45)) for name in numbered("agent", self.good)),
             ),
             (
-                *(Body(name, 0.2, True) for name in numbered("obstacle", self.obstacles)),
-                *(Body(name, 0.03, color=(0.15, 0.15, 0.65)) for name in numbered("food", self.food)),
-                *(Body(name, 0.3, color=(0.6, 0.9, 0.6)) for name in numbered("forest", self.forests)),
+                *(Body(name, size=0.2, solid=True) for name in numbered("obstacle", self.obstacles)),
+                *(Body(name, size=0.03, color=(0.15, 0.15, 0.65)) for name in numbered("food", self.food)),
+                *(Body(name, size=0.3, color=(0.6, 0.9, 0.6)) for name in numbered("forest", self.forests)),
             ),
             words=WORDS,
         )
@@ -113,15 +114,10 @@ class SimpleWorldComm(ParticleEnv):
 
         The leader says where the nearest prey is: left or right, below or above it.
         """
-        hunts = agent < self.adversaries
-        if not hunts:
+        if agent >= self.adversaries:
             food = seen["landmark"][:, self.obstacles : self.obstacles + self.food]
-            near = jnp.square(food).sum(-1).argmin(-1)
-            return Intent(jnp.take_along_axis(food, near[:, None, None], 1)[:, 0], seen["velocity"])
-        prey = seen["other"][:, self.adversaries - 1 :]
-        apart = jnp.square(prey).sum(-1)
-        near = jnp.where(apart > 0, apart, jnp.inf).argmin(-1)  # who is hidden seems to be here
-        way = jnp.take_along_axis(prey, near[:, None, None], 1)[:, 0]
+            return Intent(shortest(food), seen["velocity"])
+        way = shortest(seen["other"][:, self.adversaries - 1 :])  # who is hidden seems to be here
         way = jnp.where(way.any(-1, keepdims=True), way, -seen["position"])
         word = (way[:, 0] > 0) + 2 * (way[:, 1] > 0) if agent == LEADER else None
         return Intent(way, 0.0, word)
