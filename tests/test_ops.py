@@ -203,3 +203,72 @@ def test_where_any_chooses_and_makes_nothing_in_vain():
     np.testing.assert_array_equal(choose(True, keys[0, 0], old[0, 0]), fresh[0, 0])
     shared = jax.vmap(choose, (0, None, None))(some[1], keys[0, 0], old[0, 0])
     np.testing.assert_array_equal(shared, jnp.where(some[1][:, None], fresh[0, 0], old[0, 0]))
+
+
+# Continuous actions (pitfall C26)
+
+AVAIL_2 = jnp.array([[True, True], [True, False]])
+OUT = jnp.array([[0.3, -1.2, 0.1, -0.7], [-0.4, 5.0, -1.0, 0.5]])  # two means, two log-deviations
+MEAN, STD = np.asarray(OUT[:, :2], np.float64), np.exp(np.asarray(OUT[:, 2:], np.float64))
+
+
+def continuous(squash, low=-1.0, high=3.0):
+    return distributions.Gaussian(2, low, high, squash)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_continuous_log_probabilities_are_those_of_what_comes_out(squash):
+    """Against scipy, by the change of variables; what is not the agent's own does not count."""
+    dist = continuous(squash)
+    drawn = np.array([[0.2, -0.9], [0.8, 3.0]])
+    slope = 2.0 * (1 - np.tanh(drawn) ** 2) if squash else 2.0
+    each = scipy.stats.norm.logpdf(drawn, MEAN, STD) - np.log(slope)
+    expected = np.where(np.asarray(AVAIL_2), each, 0.0).sum(-1)
+    np.testing.assert_allclose(dist.log_prob(OUT, AVAIL_2, jnp.asarray(drawn)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_continuous_densities_integrate_to_one(squash):
+    """Over the whole range of one entry, in the units of the environment."""
+    dist = distributions.Gaussian(1, -1.0, 3.0, squash)
+    drawn = jnp.linspace(-12, 12, 20_001)[:, None]
+    out = jnp.broadcast_to(jnp.array([0.3, -0.2]), (20_001, 2))
+    density = np.exp(np.asarray(dist.log_prob(out, jnp.ones((20_001, 1), bool), drawn), np.float64))
+    where = np.asarray(-1.0 + 2.0 * (1 + (jnp.tanh(drawn) if squash else drawn)))[:, 0].astype(np.float64)
+    assert abs(np.trapezoid(density, where) - 1) < 1e-3
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_continuous_entropy_and_divergence_are_those_of_draws(squash):
+    dist, n = continuous(squash), 200_000
+    out, avail = (jnp.broadcast_to(x, (n, *x.shape)) for x in (OUT, AVAIL_2))
+    other = out + jnp.array([0.3, -0.2, 0.2, -0.1])
+    drawn = dist.sample(jax.random.key(0), out, avail)
+    log_p = np.asarray(dist.log_prob(out, avail, drawn))
+    np.testing.assert_allclose(dist.entropy(OUT, AVAIL_2), -log_p.mean(0), atol=0.02)
+    log_q = np.asarray(dist.log_prob(other, avail, drawn))
+    np.testing.assert_allclose(dist.kl(OUT, other[0], AVAIL_2), (log_p - log_q).mean(0), atol=0.02)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_continuous_actions_stay_in_their_range_and_gradients_finite(squash):
+    dist = continuous(squash)
+    extreme = jnp.array([[50.0, -50.0, 9.0, -40.0]])
+    avail = jnp.ones((1, 2), bool)
+    drawn = dist.sample(jax.random.key(1), extreme, avail)
+    action = np.asarray(dist.action(drawn))
+    assert (action >= -1).all()
+    assert (action <= 3).all()
+    for function in (dist.entropy, lambda out, avail: dist.log_prob(out, avail, drawn)):
+        grads = jax.grad(lambda out, f=function: f(out, avail).sum())(extreme)
+        assert np.isfinite(np.asarray(grads)).all()
+    middle = dist.action(dist.mode(jnp.zeros((1, 4)), avail))
+    np.testing.assert_allclose(middle, 1.0)
+
+
+def test_divergence_of_discrete_policies():
+    other = LOGITS[::-1] * 0.5
+    p, q = (np.exp(np.asarray(distributions.log_probs(x, AVAIL), np.float64)) for x in (LOGITS, other))
+    expected = np.where(np.asarray(AVAIL), p * np.log(np.maximum(p, 1e-30) / np.maximum(q, 1e-30)), 0).sum(-1)
+    np.testing.assert_allclose(distributions.kl(LOGITS, other, AVAIL), expected, rtol=1e-5)
+    np.testing.assert_allclose(distributions.kl(LOGITS, LOGITS, AVAIL), 0, atol=1e-7)
