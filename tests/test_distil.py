@@ -1,4 +1,4 @@
-"""MAPPO-distil: three phases, each on its own network, and a distillation that leaves the policy where it is."""
+"""MAPPO-distil: three phases, and a distillation that leaves the policy where it is."""
 
 import jax
 import jax.numpy as jnp

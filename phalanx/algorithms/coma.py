@@ -170,7 +170,7 @@ class COMA(Actors):
         learner = COMALearner(
             actor=actor,
             critic=critic,
-            target=jax.tree.map(lambda o, n: o + copies * (n - o), old, new),
+            target=jax.tree.map(lambda o, n: (1 - copies) * o + copies * n, old, new),
             epsilon=self.floor(clock),
             updates=updates,
             gradient_steps=learner.gradient_steps + steps,
