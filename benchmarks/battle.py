@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from rollout import Game, Rollout, from_jaxmarl, load, ours, take_turns
+from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, stacked, take_turns
 
 import phalanx
 from phalanx import registry
@@ -48,20 +48,10 @@ def smax(name: str) -> Game:
     """The same battle of JaxMARL, against its scripted enemy."""
     env = from_jaxmarl("jaxmarl").make("HeuristicEnemySMAX", scenario=smax_maps()[name])
 
-    def stacked(by_agent):
-        return jnp.stack([by_agent[agent] for agent in env.agents])
-
-    def step(key, carried, actions):
-        actions = dict(zip(env.agents, actions, strict=True))
-        obs, state, rewards, _, _ = env.step(key, carried[1], actions)
-        return (obs, state), stacked(rewards)
-
-    return Game(
-        reset=env.reset,
-        avail=lambda carried: stacked(env.get_avail_actions(carried[1])),
-        step=step,
+    return peer(
+        env,
+        avail=lambda carried: stacked(env, env.get_avail_actions(carried[1])),
         seen=lambda carried: carried[0],  # "world_state" is among the observations
-        counts=tuple(env.action_spaces[agent].n for agent in env.agents),
     )
 
 

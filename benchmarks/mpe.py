@@ -17,7 +17,7 @@ from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
-from rollout import Game, Rollout, from_jaxmarl, load, ours, take_turns
+from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, take_turns
 
 import phalanx
 from phalanx.envs.mpe import NAMES
@@ -32,21 +32,11 @@ def theirs(name: str) -> Game:
     """The same world of JaxMARL."""
     env = from_jaxmarl("jaxmarl").make(f"MPE_{name}{SUFFIX.get(name, '_v3')}")
 
-    def stacked(by_agent):
-        return jnp.stack([by_agent[agent] for agent in env.agents])
-
-    def step(key, carried, actions):
-        actions = dict(zip(env.agents, actions, strict=True))
-        obs, state, rewards, _, _ = env.step(key, carried[1], actions)
-        return (obs, state), stacked(rewards)
-
-    return Game(
-        reset=env.reset,
+    return peer(
+        env,
         avail=None,
-        step=step,
         # Its world state is all observations in a row, as ours is.
         seen=lambda carried: (carried[0], jnp.concatenate([carried[0][agent] for agent in env.agents])),
-        counts=tuple(env.action_space(agent).n for agent in env.agents),
     )
 
 
@@ -92,12 +82,12 @@ def main() -> None:
         slow = original(name)
         for envs in args.envs:
             mine = Rollout(lambda name=name: ours(f"mpe/{name}")._replace(avail=None), envs, args.steps)
-            peer = Rollout(lambda name=name: theirs(name), envs, args.steps)
-            take_turns([mine, peer], args.repeats)
+            other = Rollout(lambda name=name: theirs(name), envs, args.steps)
+            take_turns([mine, other], args.repeats)
             print(
-                f"{name:<24} {envs:>6} {slow:>9,.0f} {peer.rate:>11,.0f} {mine.rate:>11,.0f}"
-                f" {mine.rate / peer.rate:>7.2f}x {mine.rate / slow:>7,.0f}x"
-                f" {peer.compiling:>6.1f} s {mine.compiling:>6.1f} s",
+                f"{name:<24} {envs:>6} {slow:>9,.0f} {other.rate:>11,.0f} {mine.rate:>11,.0f}"
+                f" {mine.rate / other.rate:>7.2f}x {mine.rate / slow:>7,.0f}x"
+                f" {other.compiling:>6.1f} s {mine.compiling:>6.1f} s",
                 flush=True,
             )
     print(f"\n{load()} at the end")

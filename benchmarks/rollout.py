@@ -54,6 +54,23 @@ def from_jaxmarl(module: str) -> Any:
         return importlib.import_module(module)
 
 
+def peer(env: Any, **others: Any) -> Game:
+    """An environment of JaxMARL, which speaks in dictionaries by agent; `others` says what differs."""
+
+    def step(key, carried, actions):
+        actions = dict(zip(env.agents, actions, strict=True))
+        obs, state, rewards, _, _ = env.step(key, carried[1], actions)
+        return (obs, state), stacked(env, rewards)
+
+    counts = tuple(env.action_space(agent).n for agent in env.agents)
+    return Game(reset=env.reset, step=step, counts=counts, **others)
+
+
+def stacked(env: Any, by_agent: Any) -> jax.Array:
+    """A dictionary of JaxMARL as one array, (A, ...)."""
+    return jnp.stack([by_agent[agent] for agent in env.agents])
+
+
 class Rollout:
     """Many environments with random actions: compiled, warm, and to be timed call by call."""
 

@@ -117,6 +117,8 @@ def test_sharing_is_read_from_the_spec():
     assert sharing.groups("type", spec).names == ("scout", "worker")
     assert sharing.groups("agent", make_env("switch/4", {}).spec).of_agent == (0, 1, 2, 3)
     assert sharing.groups("type", make_env("switch/4", {}).spec).of_agent == (0, 0, 0, 0)
+    assert sharing.groups("team", make_env("switch/4", {}).spec).of_agent == (0, 0, 0, 0)
+    assert sharing.groups("team", make_env("mpe/simple_tag", {}).spec).names == ("adversary", "good")
     explicit = sharing.groups("1,3;0,2", make_env("switch/4", {}).spec)
     assert explicit.of_agent == (0, 1, 0, 1)
     assert explicit.names == ("agent_0+agent_2", "agent_1+agent_3")
@@ -124,5 +126,5 @@ def test_sharing_is_read_from_the_spec():
 
 @pytest.mark.parametrize("wrong", ["0,1", "0;0;1;2;3", "some", "0,1;2,3,4", ""])
 def test_wrong_groups_are_refused(wrong):
-    with pytest.raises(PhalanxError, match="share must be all, type, agent"):
+    with pytest.raises(PhalanxError, match="share must be all, team, type, agent"):
         sharing.groups(wrong, make_env("switch/4", {}).spec)

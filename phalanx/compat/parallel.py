@@ -1,6 +1,6 @@
 """The class behind `to_pettingzoo`, apart from it because it cannot be imported without PettingZoo."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -214,10 +214,7 @@ def _read(spec: EnvSpec, actions: Any) -> np.ndarray:
     return chosen
 
 
-Program = Callable[..., Any]
-
-
-def _programs(env: Env) -> tuple[Program, Program]:
+def _programs(env: Env) -> tuple[shared.Program, shared.Program]:
     """`reset` and `step` of an environment with its time limit, compiled."""
     try:
         return _shared_programs(env)
@@ -226,18 +223,6 @@ def _programs(env: Env) -> tuple[Program, Program]:
 
 
 @lru_cache(maxsize=32)
-def _shared_programs(env: Env) -> tuple[Program, Program]:
+def _shared_programs(env: Env) -> tuple[shared.Program, shared.Program]:
     """The same, once for all that play equal environments."""
-    limited = TimeLimit(env)
-
-    @jax.jit
-    def begin(key):
-        key, now = jax.random.split(key)
-        return key, *limited.reset(now)
-
-    @jax.jit
-    def play(key, state, actions):
-        key, now = jax.random.split(key)
-        return key, *limited.step(now, state, actions)
-
-    return begin, play
+    return shared.programs(TimeLimit(env))

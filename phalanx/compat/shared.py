@@ -1,14 +1,33 @@
 """What the fronts share: which environment is meant, its seed, and whether actions can be played."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from phalanx.api import make_env
 from phalanx.envs.base import Env
 from phalanx.errors import PhalanxError
 from phalanx.types import EnvSpec
+
+Program = Callable[..., Any]
+
+
+def programs(env: Env) -> tuple[Program, Program]:
+    """`reset` and `step`, compiled; both take a key, use a part of it and hand back the rest."""
+
+    @jax.jit
+    def begin(key):
+        key, now = jax.random.split(key)
+        return key, *env.reset(now)
+
+    @jax.jit
+    def play(key, state, actions):
+        key, now = jax.random.split(key)
+        return key, *env.step(now, state, actions)
+
+    return begin, play
 
 
 def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:

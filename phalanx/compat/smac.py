@@ -5,7 +5,7 @@ from phalanx.compat.smac import StarCraft2Env  # was: from smac.env import StarC
 
 import json
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx import registry
+from phalanx.compat import shared
 from phalanx.config import convert
 from phalanx.envs.battle import NAMES
 from phalanx.envs.battle.env import Battle
@@ -384,17 +385,6 @@ def _entropy() -> int:
 
 
 @cache
-def _programs(battle: Battle) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _programs(battle: Battle) -> tuple[shared.Program, shared.Program]:
     """`reset` and `step`, compiled once for all environments that play the same battle."""
-
-    @jax.jit
-    def begin(key):
-        key, now = jax.random.split(key)
-        return key, *battle.reset(now)
-
-    @jax.jit
-    def play(key, state, actions):
-        key, now = jax.random.split(key)
-        return key, *battle.step(now, state, actions)
-
-    return begin, play
+    return shared.programs(battle)
