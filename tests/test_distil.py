@@ -29,13 +29,14 @@ def test_distillation_lowers_the_error_and_holds_the_policy(played):
         seen = batch.observation
         target, _ = algorithm.values(learner.critic.params, seen, starts.critic, batch.first)
         before, first_value, _ = algorithm.heads(learner.actor.params, seen.obs, starts.actor, batch.first)
-        actor, metrics = algorithm.phase(
+        data, lr = (batch, before, target), jnp.full(algorithm.actor_groups.count, 5e-3)
+        actor, metrics, _ = algorithm.fit(
             learner.actor,
             algorithm.distil_loss,
-            5e-3,
+            lr,
             (20, 2),
-            (batch, before, target),
-            starts.actor,
+            batch.first.shape[1],
+            lambda numbers: (jax.tree.map(lambda x: x[:, numbers], data), starts.actor[numbers]),
             jax.random.key(0),
         )
         after, value, _ = algorithm.heads(actor.params, seen.obs, starts.actor, batch.first)

@@ -43,8 +43,8 @@ class IA2C(ActorCritic):
 
     def update(self, learner, rollout, key, clock):
         learner, batch, starts, metrics = self.digest(learner, rollout)
-        learner, logged = self.step(learner, batch, starts, self.rate(clock))
-        return learner, {**metrics, **logged}
+        learner, logged = self.step(learner, batch, starts, clock)
+        return learner, {**metrics, **logged, **self.learning_rates(clock)}
 
     def returns(self, rollout, reward, values, next_values):
         ends, cuts = rollout.terminated[..., None], rollout.truncated[..., None]

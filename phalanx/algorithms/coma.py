@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.algorithms.shared.actors import Actors, ActorsConfig, Half, Reward
+from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
@@ -26,6 +27,7 @@ class COMAConfig(ActorsConfig):
     entropy: float = with_default(ActorsConfig, "entropy", 0.0)
     critic_share: str = option("all", "who shares a critic: as share")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
+    critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     critic_epochs: int = option(4, "passes of the critic over each rollout", at_least=1)
     critic_minibatches: int = option(4, "parts that each pass is cut into", at_least=1)
     td_lambda: float = option(0.8, "how far the critic's targets look ahead", at_least=0, at_most=1)
@@ -65,6 +67,9 @@ class COMA(Actors):
     def __init__(self, config: COMAConfig, spec):
         super().__init__(config, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
+        self.critic_rates = rates(
+            config.critic_lr, self.critic_groups, config.lr_decay, config.critic_group_lr, "critic_group_lr"
+        )
         joint = spec.n_agents * spec.n_actions
         seen = spec.state_size + spec.obs_size + joint * (1 + config.last_action)
         self.critic = self._network(seen, spec.n_actions, head_gain=1.0, kind="mlp")
@@ -145,43 +150,61 @@ class COMA(Actors):
         reward = self.team_reward(rollout.reward)
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
-    def critic_loss(self, params: PyTree, part: tuple[Observation, Array, Array]) -> Array:
-        observation, action, target = part
+    def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
+        """How far Q of what was done is from its target, over living agents; each group's mean, summed."""
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
         alive = observation.alive
-        return masks.grouped_mean(losses.squared(error), alive, self.critic_groups.membership).sum()
+        means = masks.grouped_mean(losses.squared(error), alive, self.critic_groups.membership)
+        return means.sum(), {"value_loss": means.mean()}
 
     # Learning
 
     def update(self, learner: COMALearner, rollout: Transition, key: Array, clock: Clock):
+        c = self.config
         target_key, order_key = jax.random.split(key)
-        rate = self.rate(clock)
         target = self.targets(learner, rollout, target_key)
-        critic, critic_metrics = self.fit_critic(learner.critic, rollout, target, order_key, rate)
+        # The critic has no memory: steps need not stay in order.
+        count = target.shape[0] * target.shape[1]
+        flat = jax.tree.map(
+            lambda x: x.reshape(1, count, *x.shape[2:]), (rollout.observation, rollout.action, target)
+        )
+        critic, critic_metrics, critic_norms = self.fit(
+            learner.critic,
+            self.critic_loss,
+            self.critic_rates.at(clock),
+            (c.critic_epochs, c.critic_minibatches),
+            count,
+            lambda numbers: jax.tree.map(lambda x: x[:, numbers], flat),
+            order_key,
+        )
         q = self.q_values(critic.params, rollout.observation, rollout.action)
         grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
             learner.actor.params, rollout, q, learner.epsilon
         )
-        actor, actor_norm = self.descend(learner.actor, grads, rate * self.config.lr)
+        actor, actor_norms = self.descend(learner.actor, grads, self.actor_rates.at(clock))
         updates = learner.updates + 1
-        copies = (updates % self.config.target_every == 0) * self.config.target_rate
+        copies = (updates % c.target_every == 0) * c.target_rate
         old, new = learner.target, critic.params
-        steps = self.config.critic_epochs * self.config.critic_minibatches + 1
         learner = COMALearner(
             actor=actor,
             critic=critic,
             target=jax.tree.map(lambda o, n: (1 - copies) * o + copies * n, old, new),
             epsilon=self.floor(clock),
             updates=updates,
-            gradient_steps=learner.gradient_steps + steps,
+            gradient_steps=learner.gradient_steps + c.critic_epochs * c.critic_minibatches + 1,
         )
         metrics = {
             **critic_metrics,
             **actor_metrics,
-            "actor_grad_norm": actor_norm,
+            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
+            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
+            **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
+            **self.by_group("critic_lr", self.critic_groups, self.critic_rates.at(clock)),
+            "explained_variance": losses.explained_variance(distributions.chosen(q, rollout.action), target),
             "value_target": target.mean(),
+            "value_target_std": target.std(),
             "epsilon": learner.epsilon,
-            "alive": rollout.observation.alive.mean(),
+            "dead": 1 - rollout.observation.alive.mean(),
         }
         return learner, metrics
 
@@ -190,26 +213,6 @@ class COMA(Actors):
         c = self.config
         spent = jnp.minimum(clock.env_steps / c.epsilon_steps, 1.0)
         return c.epsilon + spent * (c.epsilon_end - c.epsilon)
-
-    def fit_critic(self, critic: Half, rollout: Transition, target: Array, key: Array, rate: Array | float):
-        """Some passes over the rollout; steps are told apart no longer."""
-        count = target.shape[0] * target.shape[1]
-        flat = jax.tree.map(
-            lambda x: x.reshape(1, count, *x.shape[2:]), (rollout.observation, rollout.action, target)
-        )
-
-        def step(critic, indices):
-            part = jax.tree.map(lambda x: x[:, indices], flat)
-            loss, grads = jax.value_and_grad(self.critic_loss)(critic.params, part)
-            critic, norm = self.descend(critic, grads, rate * self.config.critic_lr)
-            return critic, {"value_loss": loss, "critic_grad_norm": norm}
-
-        def epoch(critic, key):
-            order = jax.random.permutation(key, count)
-            return jax.lax.scan(step, critic, order.reshape(self.config.critic_minibatches, -1))
-
-        critic, logged = jax.lax.scan(epoch, critic, jax.random.split(key, self.config.critic_epochs))
-        return critic, jax.tree.map(jnp.mean, logged)
 
     def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):
         """-A log pi(u | o), over living agents; each group's mean, summed. q is (T, B, A, U)."""

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.shared.actor_critic import CriticView, Learner
-from phalanx.algorithms.shared.actors import Half, Reward
+from phalanx.algorithms.shared.actors import Reward
 from phalanx.algorithms.shared.ppo import PPO, PPOConfig
+from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import losses, masks, returns
@@ -50,6 +51,7 @@ class MAPPODistil(PPO):
     def __init__(self, config: MAPPODistilConfig, spec):
         super().__init__(config, spec)
         self.actor = self._network(spec.obs_size, self.distribution.outputs + 1, head_gain=0.01)
+        self.distil_rates = rates(config.distil_lr, self.actor_groups, config.lr_decay)
 
     @property
     def parts(self) -> int:
@@ -73,66 +75,55 @@ class MAPPODistil(PPO):
         return advantage, returns.lambda_returns(reward, next_values, ends, cuts, c.gamma, c.value_lambda)
 
     def update(self, learner: Learner, rollout: Transition, key: Array, clock: Clock):
-        c, rate = self.config, self.rate(clock)
-        policy_key, value_key, distil_key = jax.random.split(key, 3)
+        c = self.config
+        keys = jax.random.split(key, 3)
         learner, batch, starts, metrics = self.digest(learner, rollout)
-        actor, policy_metrics = self.phase(
+        count = batch.first.shape[1]
+
+        def chosen(data, memory):
+            return lambda numbers: (jax.tree.map(lambda x: x[:, numbers], data), memory[numbers])
+
+        actor, policy_metrics, actor_norms = self.fit(
             learner.actor,
             self.actor_loss,
-            rate * c.lr,
+            self.actor_rates.at(clock),
             (c.epochs, c.minibatches),
-            batch,
-            starts.actor,
-            policy_key,
+            count,
+            chosen(batch, starts.actor),
+            keys[0],
         )
-        critic, value_metrics = self.phase(
+        critic, value_metrics, critic_norms = self.fit(
             learner.critic,
             self.critic_loss,
-            rate * c.critic_lr,
+            self.critic_rates.at(clock),
             (c.value_epochs, c.value_minibatches),
-            batch,
-            starts.critic,
-            value_key,
+            count,
+            chosen(batch, starts.critic),
+            keys[1],
         )
         # The value network may say one thing for a whole team; the policy's value heads are one an agent.
         seen = batch.observation
         target, _ = self.values(critic.params, seen, starts.critic, batch.first)
         before, _ = self.outputs(actor.params, seen.obs, starts.actor, batch.first)
-        actor, distil_metrics = self.phase(
+        actor, distil_metrics, distil_norms = self.fit(
             actor,
             self.distil_loss,
-            rate * c.distil_lr,
+            self.distil_rates.at(clock),
             (c.distil_epochs, c.distil_minibatches),
-            (batch, before, target),
-            starts.actor,
-            distil_key,
+            count,
+            chosen((batch, before, target), starts.actor),
+            keys[2],
         )
         steps = c.epochs * c.minibatches + c.value_epochs * c.value_minibatches
         steps += c.distil_epochs * c.distil_minibatches
         learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + steps)
         norms = {
-            "actor_grad_norm": policy_metrics.pop("grad_norm"),
-            "critic_grad_norm": value_metrics.pop("grad_norm"),
-            "distil_grad_norm": distil_metrics.pop("grad_norm"),
+            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
+            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
+            **self.by_group("distil_grad_norm", self.actor_groups, distil_norms),
         }
-        return learner, {**metrics, **policy_metrics, **value_metrics, **distil_metrics, **norms}
-
-    def phase(self, half: Half, loss, lr, passes: tuple[int, int], data: PyTree, starts: Array, key: Array):
-        """Train one network for some epochs of some minibatches on `data` (L, N, ...)."""
-        epochs, minibatches = passes
-
-        def minibatch(half, indices):
-            part = jax.tree.map(lambda x: x[:, indices], data)
-            grads, metrics = jax.grad(loss, has_aux=True)(half.params, part, starts[indices])
-            half, norm = self.descend(half, grads, lr)
-            return half, {**metrics, "grad_norm": norm}
-
-        def epoch(half, key):
-            order = jax.random.permutation(key, starts.shape[0])
-            return jax.lax.scan(minibatch, half, order.reshape(minibatches, -1))
-
-        half, logged = jax.lax.scan(epoch, half, jax.random.split(key, epochs))
-        return half, jax.tree.map(lambda x: x.sum() / max(x.size, 1), logged)
+        logged = {**metrics, **policy_metrics, **value_metrics, **distil_metrics, **norms}
+        return learner, {**logged, **self.learning_rates(clock)}
 
     def distil_loss(self, params: PyTree, data: PyTree, memory: Array) -> tuple[Array, dict[str, Array]]:
         """The value head's error and the KL from the policy before; each group's mean, summed."""

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from phalanx.networks.initialise import orthogonal
+from phalanx.ops.batching import unroll
 from phalanx.types import Array, PyTree
 
 zeros = nnx.initializers.zeros_init()
+UNROLL = 8  # at most so many steps of a gru are compiled one after the other
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
     # The gain keeps the size of activations through a layer.
     "relu": (jax.nn.relu, 2**0.5),
@@ -50,7 +52,7 @@ class GRU(nnx.Module):
             h = (1 - update) * new + update * h
             return h, h
 
-        return jax.lax.scan(step, memory, (self.input(x), first))[1]
+        return jax.lax.scan(step, memory, (self.input(x), first), unroll=unroll(min(UNROLL, len(x))))[1]
 
 
 class Net(nnx.Module):

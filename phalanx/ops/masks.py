@@ -11,9 +11,14 @@ def masked_mean(x: Array, mask: Array) -> Array:
     return jnp.where(mask, x, 0.0).sum() / jnp.maximum(mask.sum(), 1)
 
 
-def _by_group(per_agent: Array, membership: Array | np.ndarray) -> Array:
-    """Sum (A,) over each group's agents: (G,). Not a matrix product, which a GPU may round to few digits."""
-    return (membership * per_agent).sum(-1)
+def _by_group(x: Array, membership: Array | np.ndarray) -> Array:
+    """Sum x (..., A) over all but its groups: (G,). Not by matrix products, which a GPU may round.
+
+    A sum to one number is spread over a whole GPU, a sum to a handful of columns is not.
+    """
+    if len(membership) == 1:
+        return x.sum()[None]
+    return (membership * x.sum(tuple(range(x.ndim - 1)))).sum(-1)
 
 
 def _by_agent(per_group: Array, membership: Array | np.ndarray) -> Array:
@@ -23,9 +28,8 @@ def _by_agent(per_group: Array, membership: Array | np.ndarray) -> Array:
 
 def grouped_mean(x: Array, mask: Array, membership: Array | np.ndarray) -> Array:
     """Mean of x (..., A) over each group's own agents: (G,), with `membership` (G, A) of 0 and 1."""
-    leading = tuple(range(x.ndim - 1))
-    sums = _by_group(jnp.where(mask, x, 0.0).sum(leading), membership)
-    counts = _by_group(mask.astype(jnp.float32).sum(leading), membership)
+    sums = _by_group(jnp.where(mask, x, 0.0), membership)
+    counts = _by_group(mask.astype(jnp.float32), membership)
     return sums / jnp.maximum(counts, 1)
 
 

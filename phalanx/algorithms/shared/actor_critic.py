@@ -12,12 +12,13 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.base import Networks
 from phalanx.algorithms.shared.actors import Actors, ActorsConfig, Half
+from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import losses, masks
-from phalanx.types import Array, Observation, PyTree, Transition
+from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 CriticView = Literal["obs", "state", "state+obs"]
 
@@ -31,6 +32,7 @@ class ActorCriticConfig(ActorsConfig):
         "obs", "what the critic sees: own observation, the global state, or both"
     )
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
+    critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     value_loss: Literal["huber", "squared"] = option("huber", "the critic's loss")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
     value_norm: Literal["none", "running", "popart"] = option(
@@ -79,6 +81,9 @@ class ActorCritic(Actors):
         super().__init__(config, spec)
         critic_share = config.share if config.critic_share == "same" else config.critic_share
         self.critic_groups = sharing.groups(critic_share, spec, "critic_share")
+        self.critic_rates = rates(
+            config.critic_lr, self.critic_groups, config.lr_decay, config.critic_group_lr, "critic_group_lr"
+        )
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state" and not spec.agent_state
         self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
@@ -198,7 +203,8 @@ class ActorCritic(Actors):
         metrics = {
             "explained_variance": losses.explained_variance(values, target),
             "value_target": target.mean(),
-            "alive": alive.mean(),
+            "value_target_std": target.std(),
+            "dead": 1 - alive.mean(),
         }
         return learner, jax.tree.map(self._chunks, batch), starts, metrics
 
@@ -220,7 +226,7 @@ class ActorCritic(Actors):
         bias = (norm.std[:, None] * head["bias"] + (norm.mean - new.mean)[:, None]) / new.std[:, None]
         return critic._replace(params={**critic.params, "head": {"kernel": kernel, "bias": bias}}), new
 
-    def step(self, learner: Learner, batch: Batch, starts: Starts, rate: Array | float):
+    def step(self, learner: Learner, batch: Batch, starts: Starts, clock: Clock):
         """One gradient step of actor and critic on a minibatch (L, N, ...)."""
         actor_grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
             learner.actor.params, batch, starts.actor
@@ -228,11 +234,21 @@ class ActorCritic(Actors):
         critic_grads, critic_metrics = jax.grad(self.critic_loss, has_aux=True)(
             learner.critic.params, batch, starts.critic
         )
-        actor, actor_norm = self.descend(learner.actor, actor_grads, rate * self.config.lr)
-        critic, critic_norm = self.descend(learner.critic, critic_grads, rate * self.config.critic_lr)
+        actor, actor_norms = self.descend(learner.actor, actor_grads, self.actor_rates.at(clock))
+        critic, critic_norms = self.descend(learner.critic, critic_grads, self.critic_rates.at(clock))
         learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + 1)
-        norms = {"actor_grad_norm": actor_norm, "critic_grad_norm": critic_norm}
+        norms = {
+            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
+            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
+        }
         return learner, {**actor_metrics, **critic_metrics, **norms}
+
+    def learning_rates(self, clock: Clock) -> dict[str, Array]:
+        """What is logged of them."""
+        return {
+            **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
+            **self.by_group("critic_lr", self.critic_groups, self.critic_rates.at(clock)),
+        }
 
     def critic_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
         """The value loss on the normalised scale; each group's mean, summed."""

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import optax
 
 from phalanx.algorithms.base import Algorithm, Networks
+from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.torsos import Network
 from phalanx.ops import distributions
-from phalanx.types import Array, Clock, PyTree
+from phalanx.types import Array, PyTree
 
 Reward = Literal["own", "mean", "sum"]
 
@@ -57,6 +58,10 @@ class ActorsConfig:
     gamma: float = option(0.99, "discount", at_least=0, at_most=1)
     lr: float = option(5e-4, "learning rate of the actor", above=0)
     lr_decay: bool = option(False, "let all learning rates fall to zero linearly over the budget")
+    group_lr: str = option(
+        "",
+        "learning rates of single actors by group, START or START:END, as in marine=1e-3:1e-4,medivac=3e-4",
+    )
     entropy: float = option(0.01, "weight of the entropy bonus", at_least=0)
     max_grad_norm: float = option(10.0, "clip each group's gradient to this norm", above=0)
 
@@ -78,6 +83,7 @@ class Actors(Algorithm):
     def __init__(self, config: ActorsConfig, spec):
         super().__init__(config, spec)
         self.actor_groups = sharing.groups(config.share, spec)
+        self.actor_rates = rates(config.lr, self.actor_groups, config.lr_decay, config.group_lr)
         self.teams = sharing.teams(spec)
         self.distribution = distributions.of(spec, config.continuous)
         self.actor = self._network(spec.obs_size, self.distribution.outputs, head_gain=0.01)
@@ -151,15 +157,40 @@ class Actors(Algorithm):
         sums = (reward[..., None, :] * members).sum(-1)
         return sharing.to_agents(self.teams, sums / members.sum(-1) if self.config.reward == "mean" else sums)
 
-    def rate(self, clock: Clock) -> Array | float:
-        """What is left of the learning rates."""
-        return 1.0 - clock.progress if self.config.lr_decay else 1.0
+    def descend(self, half: Half, grads: PyTree, lr: Array) -> tuple[Half, Array]:
+        """Each group takes its own clipped Adam step at its own rate (G,); also its gradient's norm, (G,)."""
 
-    def descend(self, half: Half, grads: PyTree, lr: Array | float) -> tuple[Half, Array]:
-        """Each group takes its own clipped Adam step; also the mean gradient norm before clipping."""
+        def step(p, u):
+            return p - lr.reshape(-1, *[1] * (p.ndim - 1)) * u
+
         updates, optimiser = jax.vmap(self.optimiser.update)(grads, half.optimiser)
-        params = jax.tree.map(lambda p, u: p - lr * u, half.params, updates)
-        return Half(params, optimiser), jax.vmap(optax.global_norm)(grads).mean()
+        return Half(jax.tree.map(step, half.params, updates), optimiser), jax.vmap(optax.global_norm)(grads)
+
+    def fit(self, half: Half, loss, lr: Array, passes: tuple[int, int], count: int, part, key: Array):
+        """Train one network for some epochs of some minibatches of `count` chunks.
+
+        `part` picks a minibatch by its chunks' numbers, and `loss(params, *part(numbers))` also gives scalars
+        to log. Returns the network, the means of the scalars, and the mean gradient norms (G,).
+        """
+        epochs, minibatches = passes
+
+        def minibatch(half, numbers):
+            grads, metrics = jax.grad(loss, has_aux=True)(half.params, *part(numbers))
+            half, norms = self.descend(half, grads, lr)
+            return half, (metrics, norms)
+
+        def epoch(half, key):
+            order = jax.random.permutation(key, count)
+            return jax.lax.scan(minibatch, half, order.reshape(minibatches, -1))
+
+        half, logged = jax.lax.scan(epoch, half, jax.random.split(key, epochs))
+        return half, *jax.tree.map(lambda x: x.sum((0, 1)) / max(epochs * minibatches, 1), logged)
+
+    def by_group(self, name: str, groups: sharing.Groups, values: Array) -> dict[str, Array]:
+        """What is logged of something that each group has, (..., G)."""
+        if groups.count == 1:
+            return {name: values[..., 0]}
+        return {f"{name}/{group}": values[..., g] for g, group in enumerate(groups.names)}
 
     def next_outputs(self, params: PyTree, obs: Array, memories: Array) -> Array:
         """What actors put out for what truly came next, each from the memory at its own step: (T, B, A, F).

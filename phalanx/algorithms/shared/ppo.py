@@ -40,19 +40,18 @@ class PPO(ActorCritic):
 
     def update(self, learner: Learner, rollout: Transition, key: Array, clock: Clock):
         learner, batch, starts, metrics = self.digest(learner, rollout)
-        rate = self.rate(clock)
 
         def minibatch(learner, indices):
             part = jax.tree.map(lambda x: x[:, indices], batch)
             begin = jax.tree.map(lambda x: x[indices], starts)
-            return self.step(learner, part, begin, rate)
+            return self.step(learner, part, begin, clock)
 
         def epoch(learner, key):
             order = jax.random.permutation(key, batch.first.shape[1])
             return jax.lax.scan(minibatch, learner, order.reshape(self.config.minibatches, -1))
 
         learner, logged = jax.lax.scan(epoch, learner, jax.random.split(key, self.config.epochs))
-        return learner, {**metrics, **jax.tree.map(jnp.mean, logged)}
+        return learner, {**metrics, **jax.tree.map(jnp.mean, logged), **self.learning_rates(clock)}
 
     def returns(self, rollout, reward, values, next_values):
         return returns.gae(

@@ -29,7 +29,7 @@ from phalanx.envs.battle.world import (
     of_side,
     pick,
 )
-from phalanx.ops.batching import fold
+from phalanx.ops.batching import fold, unroll
 from phalanx.types import Array
 
 LOOPS = 8  # game loops in an env step
@@ -57,7 +57,7 @@ def advance(
     def loop(units: Units, _: None) -> tuple[Units, None]:
         return _loop(world, params, contact, sees, orders, jitter, units), None
 
-    return jax.lax.scan(loop, units, None, loops)[0]
+    return jax.lax.scan(loop, units, None, loops, unroll=unroll(loops))[0]
 
 
 def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitter: Array, u: Units) -> Units:

@@ -1,0 +1,191 @@
+"""How fast MAPPO trains: the work of JaxMARL's `mappo_rnn_smax` on our `battle/3m`.
+
+    python benchmarks/training.py [--jaxmarl CHECKOUT] [--envs 128 4096] [--seeds 1 8] [--repeats 3] [--parts]
+
+Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epochs of four minibatches.
+With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
+in the same run, call by call in turn, on its own simulation of the map; ratios are against it. `--parts` also
+says where the time of an update goes. Many seeds are trained with the first of `--envs` only.
+"""
+
+import argparse
+import importlib.util
+import math
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from rollout import load, take_turns
+
+from phalanx import registry
+from phalanx.config import Layer, merge
+from phalanx.training import device
+from phalanx.training.collect import collect
+from phalanx.training.run import compile_programs
+from phalanx.training.setup import setup
+
+STEPS = 128
+SAME_WORK = {
+    "network": "gru",
+    "hidden": 128,
+    "layers": 2,
+    "activation": "relu",
+    "epochs": 4,
+    "minibatches": 4,
+}
+
+
+class Timed:
+    """A compiled training program, to be timed call by call."""
+
+    def __init__(self, env_steps: int, compiling: float, work):
+        self.env_steps, self.compiling, self.work = env_steps, compiling, work
+        self.seconds = math.inf
+        self.call()
+
+    def call(self) -> float:
+        """Train on; the seconds it took."""
+        begin = time.perf_counter()
+        jax.block_until_ready(self.work())
+        return time.perf_counter() - begin
+
+    @property
+    def rate(self) -> float:
+        """Env steps a second over all seeds, in the fastest call that was timed."""
+        return self.env_steps / self.seconds
+
+
+def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
+    """A run with the sizes that are compared."""
+    settings = {**SAME_WORK, "batch_steps": STEPS * envs, **options}
+    layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": envs, "seeds": seeds}})
+    resolved = merge(("mappo", env), registry.algorithm("mappo").Config, registry.env_options(env), [layer])
+    return setup(resolved, registry.make_env(env, resolved.env))
+
+
+def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
+    """The training program of phalanx, as `phalanx train` runs it."""
+    this = our_setup(envs, seeds, **options)
+    begin = time.perf_counter()
+    programs = compile_programs(this)
+    compiling = time.perf_counter() - begin
+    carry = [programs.init(jnp.array(this.seeds, jnp.int32))]
+
+    def work():
+        carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.int32(1000))
+        return carry[0].updates
+
+    return Timed(updates * STEPS * envs * seeds, compiling, work)
+
+
+def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
+    """JaxMARL's own script, without its logging."""
+    script = checkout / "baselines" / "MAPPO" / "mappo_rnn_smax.py"
+    if not script.exists():
+        raise SystemExit(f"{checkout} is no checkout of JaxMARL: {script} is missing")
+    spec = importlib.util.spec_from_file_location("mappo_rnn_smax", script)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    for unused in ("hydra", "omegaconf", "wandb"):
+        sys.modules.setdefault(unused, mock.MagicMock())
+    with mock.patch("builtins.print"):
+        spec.loader.exec_module(module)
+    config = {
+        "LR": 0.002,
+        "NUM_ENVS": envs,
+        "NUM_STEPS": STEPS,
+        "TOTAL_TIMESTEPS": updates * STEPS * envs,
+        "FC_DIM_SIZE": 128,
+        "GRU_HIDDEN_DIM": 128,
+        "UPDATE_EPOCHS": 4,
+        "NUM_MINIBATCHES": 4,
+        "GAMMA": 0.99,
+        "GAE_LAMBDA": 0.95,
+        "CLIP_EPS": 0.2,
+        "SCALE_CLIP_EPS": False,
+        "ENT_COEF": 0.0,
+        "VF_COEF": 0.5,
+        "MAX_GRAD_NORM": 0.25,
+        "ACTIVATION": "relu",
+        "OBS_WITH_AGENT_ID": True,
+        "MAP_NAME": "3m",
+        "ENV_KWARGS": {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"},
+        "ANNEAL_LR": True,
+    }
+    train = module.make_train(config)
+    keys = jax.random.split(jax.random.key(0), seeds)
+    begin = time.perf_counter()
+    program = jax.jit(jax.vmap(train) if seeds > 1 else lambda keys: train(keys[0])).lower(keys).compile()
+    return Timed(updates * STEPS * envs * seeds, time.perf_counter() - begin, lambda: program(keys))
+
+
+def parts(envs: int, repeats: int, **options) -> None:
+    """Say where the time of an update goes: each part compiled alone."""
+    this = our_setup(envs, 1, **options)
+    loop, algorithm = this.loop, this.algorithm
+    carry = jax.jit(loop.init)(jnp.int32(0))
+    policy = algorithm.policy(carry.learner)
+
+    def play(policy, actors):
+        return collect(loop.env, algorithm, policy, actors, loop.length, greedy=False)
+
+    _, rollout = jax.jit(play)(policy, carry.actors)
+    clock = jax.tree.map(jnp.float32, (0.0, 0.0))
+    from phalanx.types import Clock
+
+    pieces = {
+        "acting and simulating": (play, (policy, carry.actors)),
+        "values and advantages": (lambda c, r: algorithm.digest(c, r)[0], (carry.learner, rollout)),
+        "values, advantages and all gradient steps": (
+            lambda c, r: algorithm.update(c, r, jax.random.key(0), Clock(*clock)),
+            (carry.learner, rollout),
+        ),
+    }
+    print(f"\nWhere an update of {envs} environments x {STEPS} steps goes (parts compiled alone)")
+    for name, (fn, args) in pieces.items():
+        program = jax.jit(fn)
+        jax.block_until_ready(program(*args))
+        seconds = math.inf
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            jax.block_until_ready(program(*args))
+            seconds = min(seconds, time.perf_counter() - begin)
+        print(f"  {name:<44} {1e3 * seconds:>9.1f} ms", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--jaxmarl", type=Path, help="a checkout of JaxMARL to compare with")
+    parser.add_argument("--envs", type=int, nargs="+", default=[128])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--updates", type=int, default=2, help="updates in each timed call")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--parts", action="store_true", help="say where the time of an update goes")
+    args = parser.parse_args()
+    cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
+    print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
+    print(f"\n{'MAPPO, gru 128, on 3m':<32} {'JaxMARL':>12} {'ours':>12} {'ratio':>7} {'compile, s':>14}")
+    for envs, seeds in cases:
+        runs = [ours(envs, seeds, args.updates)]
+        if args.jaxmarl:
+            runs.append(jaxmarl(args.jaxmarl, envs, seeds, args.updates))
+        take_turns(runs, args.repeats)
+        mine, theirs = runs[0], runs[1] if args.jaxmarl else None
+        name = f"{envs:,} environments" + (f", {seeds} seeds" if seeds > 1 else "")
+        peer = (
+            (f"{theirs.rate:>12,.0f}", f"{mine.rate / theirs.rate:>6.1f}x") if theirs else (" " * 12, " " * 7)
+        )
+        compiling = " / ".join(f"{each.compiling:.0f}" for each in reversed(runs))
+        print(f"  {name:<30} {peer[0]} {mine.rate:>12,.0f} {peer[1]} {compiling:>14}", flush=True)
+    if args.parts:
+        for envs in args.envs:
+            parts(envs, args.repeats)
+    print(f"\n{load()} at the end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""`python -m phalanx`, for where scripts are not on the path."""
+
+from phalanx.cli import main
+
+if __name__ == "__main__":
+    main()
