@@ -87,7 +87,8 @@ def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
     if not script.exists():
         raise SystemExit(f"{checkout} is no checkout of JaxMARL: {script} is missing")
     spec = importlib.util.spec_from_file_location("mappo_rnn_smax", script)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     for unused in ("hydra", "omegaconf", "wandb"):
         sys.modules.setdefault(unused, mock.MagicMock())

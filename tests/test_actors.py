@@ -1,0 +1,125 @@
+"""What holds for every learner with actors, whatever the torso and the sharing (pitfalls C14, C18, C28)."""
+
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import LONG, build
+from test_ppo import CLOCK, rollout_of
+
+from phalanx.algorithms.shared.actors import Half
+from phalanx.algorithms.shared.rates import rates
+from phalanx.errors import PhalanxError
+from phalanx.networks.sharing import partition
+from phalanx.types import Clock
+
+ALGORITHMS = ("ippo", "mappo", "ia2c", "maa2c", "coma", "mappo_distil")
+ROLES = ("debug/roles", {"time_limit": 6})
+SPEAK = ("mpe/simple_speaker_listener", {"max_cycles": 6, "continuous_actions": True})
+# Between them each of the algorithms has both torsos and the three ways of sharing; `make test-long` has them all.
+SOME = [
+    ("ia2c", "mlp", "agent", ROLES),
+    ("ia2c", "gru", "type", ROLES),
+    ("maa2c", "gru", "all", ROLES),
+    ("maa2c", "mlp", "type", SPEAK),
+    ("coma", "gru", "all", ROLES),
+    ("coma", "gru", "agent", ROLES),
+    ("coma", "mlp", "type", ROLES),
+    ("mappo_distil", "gru", "agent", ROLES),
+    ("mappo_distil", "mlp", "all", ROLES),
+    ("mappo_distil", "mlp", "type", SPEAK),
+    ("ippo", "gru", "type", SPEAK),
+]
+ALL = [(*each, ROLES) for each in product(ALGORITHMS, ("mlp", "gru"), ("all", "type", "agent"))]
+
+
+@pytest.mark.parametrize(("name", "network", "share", "env"), SOME + (ALL if LONG else []))
+def test_the_ratio_is_1_and_every_parameter_gets_a_gradient(name, network, share, env):
+    loop = build(name, env[0], env_options=env[1], network=network, share=share)
+    algorithm = loop.algorithm
+    learner, rollout = rollout_of(loop)
+
+    @jax.jit
+    def compute(learner, rollout):
+        def acting(obs, memory, first):
+            return algorithm.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
+
+        seen = rollout.observation
+        acted = jax.vmap(acting)(seen.obs, rollout.memory, rollout.first)
+        parts = jax.tree.map(algorithm._chunks, (seen.obs, rollout.first, acted))
+        learnt, _ = algorithm.outputs(
+            learner.actor.params, parts[0], algorithm._starts(rollout.memory), parts[1]
+        )
+        return parts[2], learnt, algorithm.update(learner, rollout, jax.random.key(3), CLOCK)
+
+    acted, learnt, (after, metrics) = jax.device_get(compute(learner, rollout))
+    assert np.asarray(rollout.first)[1:].any()
+    np.testing.assert_allclose(np.exp(learnt - acted), 1.0, atol=1e-5)
+    if "log_prob" in rollout.extras:
+        seen, extras = jax.tree.map(algorithm._chunks, (rollout.observation, rollout.extras))
+        again = algorithm.distribution.log_prob(learnt, seen.avail, extras["drawn"])
+        ratio = np.exp(np.asarray(again - extras["log_prob"]))[np.asarray(seen.alive)]
+        np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
+    halves = [each for each in after if isinstance(each, Half)]
+    assert len(halves) == 2
+    for half in halves:
+        (adam,) = (part for part in half.optimiser if hasattr(part, "mu"))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(adam.mu):
+            assert (np.abs(leaf).reshape(len(leaf), -1).max(1) > 0).all(), jax.tree_util.keystr(path)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+
+
+GROUPS = partition(["marine", "marine", "medivac"])
+
+
+def at(these, progress):
+    return np.asarray(these.at(Clock(jnp.float32(0), jnp.float32(progress))))
+
+
+def test_groups_have_their_own_rates_and_decay():
+    same = rates(1e-3, GROUPS)
+    np.testing.assert_allclose(at(same, 0.5), [1e-3, 1e-3])
+    falling = rates(1e-3, GROUPS, decay=True, by_name="medivac=4e-3:2e-3")
+    np.testing.assert_allclose(at(falling, 0.0), [1e-3, 4e-3])
+    np.testing.assert_allclose(at(falling, 0.5), [5e-4, 3e-3])
+    np.testing.assert_allclose(at(falling, 1.0), [0.0, 2e-3], atol=1e-9)
+    kept = rates(1e-3, GROUPS, by_name="marine=2e-3:0, medivac=5e-4")
+    np.testing.assert_allclose(at(kept, 1.0), [0.0, 5e-4], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("medevac=1e-3", "Did you mean medivac"),
+        ("marine", "no group ''"),
+        ("marine=fast", "not 'marine=fast'"),
+        ("marine=0", "not 'marine=0'"),
+        ("marine=1e-3:-1", "marine=1e-3:1e-4"),
+        ("marine=nan", "not 'marine=nan'"),
+    ],
+)
+def test_a_wrong_rate_is_refused_in_one_line(text, said):
+    with pytest.raises(PhalanxError, match="group_lr") as refused:
+        rates(1e-3, GROUPS, by_name=text)
+    assert said in str(refused.value)
+
+
+def test_a_group_learns_at_its_own_rate_which_is_logged():
+    """At a thousandth of the rate a group moves a thousandth as far; both rates are in the metrics."""
+    loop = build("mappo", "debug/roles", share="type", group_lr="scout=1e-6", epochs=1, minibatches=1)
+    names = loop.algorithm.actor_groups.names
+    assert "scout" in names
+    learner, rollout = rollout_of(loop)
+    after, metrics = jax.jit(loop.algorithm.update)(learner, rollout, jax.random.key(0), CLOCK)
+
+    def moved(half):
+        pairs = zip(jax.tree.leaves(half[0].params), jax.tree.leaves(half[1].params), strict=True)
+        return np.max([np.abs(a - b).reshape(len(a), -1).max(1) for a, b in pairs], axis=0)
+
+    distance = dict(zip(names, moved((learner.actor, after.actor)), strict=True))
+    others = [distance[name] for name in names if name != "scout"]
+    assert 0 < distance["scout"] < 0.01 * min(others)
+    np.testing.assert_allclose(metrics["actor_lr/scout"], 1e-6)
+    assert {f"actor_grad_norm/{name}" for name in names} < set(metrics)
