@@ -363,6 +363,18 @@ def test_enemies_take_the_nearest_and_stay_with_it_while_they_can_hit_it():
     assert np.hypot(comes.x[-1, 0] - 14.5, comes.y[-1, 0] - 14) < 3
 
 
+def test_who_cannot_hit_its_target_turns_to_whoever_is_nearer():
+    """A zealot runs after a marine that it cannot catch, past another one: it turns to that one."""
+    at = [(12, 10), (15, 11.2), (10, 10)]
+    units = play(["marine", "marine"], ["zealot"], at, [Order(goal=(31, 10)), IDLE, IDLE], 60, acquire=True)
+    (first, *_) = fired(units, 2)
+    away = np.hypot(units.x[:, :2] - units.x[:, 2:], units.y[:, :2] - units.y[:, 2:])
+    assert away[0].argmin() == 0
+    np.testing.assert_array_equal(units.aim[:first, 2], away[:first].argmin(axis=1))
+    assert (units.aim[first:, 2] == 1).all(), "which it can hit, and so keeps"
+    assert units.health[-1].tolist()[:2] == [45, 45 - 2 * 16]
+
+
 def test_threats_are_all_alike():
     """The game prefers targets that threaten. On these maps every unit threatens whoever can attack it
     (a medivac is flagged as a threat), so that preference never decides and is not modelled."""

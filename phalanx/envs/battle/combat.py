@@ -34,7 +34,6 @@ from phalanx.types import Array
 
 LOOPS = 8  # game loops in an env step
 UNROLL = 2  # more would gain a fifth in small battles, and compile half as long again
-BARRED = 0.5  # how barred a unit's way must be for it to look for another target
 JITTER = (-1.0, 2.0)  # loops, added to each cooldown
 
 
@@ -83,9 +82,8 @@ def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitt
     healed = damage.mend(world, p, hurt, reach)
     aim = jnp.where(seen.has, u.aim, NOBODY)
     if world.enemies_acquire:
-        # A target is kept; only who cannot get at it looks again, unless it was told whom to attack.
-        barred = ~fights & (jnp.abs(blocked) > BARRED) & (orders.keep < NEVER_GIVE_UP)
-        aim = _acquire(world, sees, healed, aim, barred)
+        # A target is kept while it can be hit; else one looks again, unless it was told whom to attack.
+        aim = _acquire(world, sees, healed, aim, ~fights & (orders.keep < NEVER_GIVE_UP))
     return healed._replace(aim=aim, fired=u.fired | fires)
 
 
@@ -127,8 +125,8 @@ def _sees(world: World, p: Params) -> Any:
     return xp.broadcast_to(xp.where(able, reach * reach, -1.0), shape).astype(np.float32)
 
 
-def _acquire(world: World, sees: Any, u: Units, aim: Array, barred: Array) -> Array:
-    """Enemies without a target, or barred from theirs, take the nearest ally that they notice."""
+def _acquire(world: World, sees: Any, u: Units, aim: Array, looks: Array) -> Array:
+    """Enemies without a target, or that look for another one, take the nearest ally that they notice."""
     allies, enemies = world.sides
     x, y = u.x[enemies], u.y[enemies]
     living = u.health[allies] > 0
@@ -143,5 +141,5 @@ def _acquire(world: World, sees: Any, u: Units, aim: Array, barred: Array) -> Ar
     columns = (far_x, far_y, sees, jnp.arange(world.allies, dtype=jnp.int32))
     (key,) = fold(notice, ("min",), columns)
     held = aim[enemies]
-    takes = ((held == NOBODY) | barred[enemies]) & (key != NO_ONE_NEAR)
+    takes = ((held == NOBODY) | looks[enemies]) & (key != NO_ONE_NEAR)
     return jnp.concatenate([aim[allies], jnp.where(takes, nearest_index(key), held)])

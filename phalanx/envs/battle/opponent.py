@@ -61,10 +61,10 @@ class Script(NamedTuple):
     """The game's own behaviour under SMAC's orders.
 
     Attack-move to a point (`march`), or attack the nearest ally wherever it is (`hunt`), or stay.
-    Who has no target answers who hit it within the last two seconds, or hit a friend within 4 cells;
-    while it walks or stands it takes the nearest ally within its scan range (`combat`). A target is
-    kept until it dies or leaves the scan range, or, if it is being answered, a leash of 21. Medivacs
-    heal the nearest hurt friend within scan range, and else follow the nearest one.
+    Who has no target answers who hit it within the last two seconds, or hit a friend within 4 cells,
+    up to a leash of 21. Who has none within its weapon's range takes the nearest ally within its scan
+    range (`combat`). Medivacs heal the nearest hurt friend within scan range, and else follow the
+    nearest one.
     """
 
     march: bool
