@@ -139,6 +139,26 @@ def test_enemies_answer_who_hits_them_and_call_for_help():
     assert (enemies(silent, "aim") == NOBODY).all(), "without the shot nobody cares"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "turns"),
+    [
+        ("runs", "shoots", True),
+        ("runs", "stands", False),
+        ("is hit", "shoots", False),
+        ("shoots", "shoots", False),
+    ],
+)
+def test_enemy_that_hits_nobody_turns_to_who_hits_it(first, second, turns):
+    """A zealot goes for the nearer of two marines; who shoots draws it away, if it is not in contact."""
+    near = (16, 17.8) if first == "is hit" else (16, 16)
+    actions = {"runs": SOUTH, "is hit": STOP, "shoots": 6, "stands": STOP}
+    policy = lambda env, state: np.array([actions[first], actions[second]])  # noqa: E731
+    trace = play("2m_vs_1z", policy, 4, away([near, (20, 18.7)]))
+    aim = enemies(trace, "aim")[:, 0]
+    assert aim[1] == 0
+    assert aim[-1] == (1 if turns else 0)
+
+
 def test_enemies_give_up_who_has_left_and_hits_no_more():
     def hits_then_runs(env, state):
         return np.array([6 if int(state.steps) < 1 else NORTH, STOP, STOP])

@@ -16,7 +16,6 @@ import numpy as np
 from phalanx.envs.battle import damage, walking
 from phalanx.envs.battle.world import (
     FAR,
-    NEVER_GIVE_UP,
     NO_ONE_NEAR,
     NOBODY,
     Orders,
@@ -52,10 +51,10 @@ def advance(
     if world.can.delay:
         lost = params.double & (units.flight_at != orders.aim)
         units = units._replace(flight=jnp.where(lost, 0.0, units.flight))
-    contact, sees = walking.contact(world, params), _sees(world, params)
+    contact, noticed = walking.contact(world, params), sees(world, params)
 
     def loop(units: Units, _: None) -> tuple[Units, None]:
-        return _loop(world, params, contact, sees, orders, jitter, units), None
+        return _loop(world, params, contact, noticed, orders, jitter, units), None
 
     return jax.lax.scan(loop, units, None, loops, unroll=unroll(min(UNROLL, loops)))[0]
 
@@ -82,8 +81,8 @@ def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitt
     healed = damage.mend(world, p, hurt, reach)
     aim = jnp.where(seen.has, u.aim, NOBODY)
     if world.enemies_acquire:
-        # A target is kept while it can be hit; else one looks again, unless it was told whom to attack.
-        aim = _acquire(world, sees, healed, aim, ~fights & (orders.keep < NEVER_GIVE_UP))
+        # A target is kept while it can be hit; else one looks again, unless it was told to pursue it.
+        aim = _acquire(world, sees, healed, aim, ~fights & (orders.keep <= p.scan))
     return healed._replace(aim=aim, fired=u.fired | fires)
 
 
@@ -108,7 +107,7 @@ def _look(world: World, p: Params, orders: Orders, u: Units, alive: Array) -> Se
 # Acting without being told
 
 
-def _sees(world: World, p: Params) -> Any:
+def sees(world: World, p: Params) -> Any:
     """(A, E, 1 or B): the square of how far off each enemy notices each ally; -1 for whom it cannot hit."""
     allies, enemies = world.sides
 

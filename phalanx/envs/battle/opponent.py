@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.envs.battle.combat import LOOPS
+from phalanx.envs.battle.combat import LOOPS, sees
 from phalanx.envs.battle.units import LOOPS_PER_SECOND
 from phalanx.envs.battle.world import (
     FAR,
@@ -49,10 +49,10 @@ class Opponent(Protocol):
 
 
 class Alarms(NamedTuple):
-    """What the script remembers: where to march, (2, B), and who hit each enemy how long ago, (E, B)."""
+    """What the script remembers: where to march, (2, B), and whom each ally hit how long ago, (A, B)."""
 
     goal: Array
-    foe: Array
+    victim: Array
     alarm: Array
     """loops for which the attack is still answered"""
 
@@ -61,10 +61,11 @@ class Script(NamedTuple):
     """The game's own behaviour under SMAC's orders.
 
     Attack-move to a point (`march`), or attack the nearest ally wherever it is (`hunt`), or stay.
-    Who has no target answers who hit it within the last two seconds, or hit a friend within 4 cells,
-    up to a leash of 21. Who has none within its weapon's range takes the nearest ally within its scan
-    range (`combat`). Medivacs heal the nearest hurt friend within scan range, and else follow the
-    nearest one.
+    A target is kept while it is within the weapon's range. Who has none there takes, of the allies
+    within its scan range, the nearest that hit it during the last two seconds, or else the nearest
+    (`combat` does the latter from loop to loop). With nobody in its scan range it answers who hit it,
+    or hit a friend within 4 cells, up to a leash of 21. Medivacs heal the nearest hurt friend within
+    scan range, and else follow the nearest one.
     """
 
     march: bool
@@ -73,7 +74,7 @@ class Script(NamedTuple):
     acquires = True
 
     def start(self, world: World, goal: Array) -> Alarms:
-        shape = (world.enemies, goal.shape[-1])
+        shape = (world.allies, goal.shape[-1])
         return Alarms(goal, jnp.full(shape, NOBODY, jnp.int32), jnp.zeros(shape))
 
     def orders(self, world: World, p: Params, units: Units, memory: Alarms) -> tuple[Orders, Alarms]:
@@ -83,35 +84,38 @@ class Script(NamedTuple):
         far_x, far_y = jnp.where(alive, units.x, FAR), jnp.where(alive, units.y, FAR)
         index = jnp.arange(world.n, dtype=jnp.int32)
         own = index[enemies, None]
+        hits = units.fired[allies] & (units.aim[allies] != NOBODY)
+        victim = jnp.where(hits, units.aim[allies], memory.victim)
+        alarm = jnp.where(hits, ALARM, jnp.maximum(memory.alarm - LOOPS, 0.0))
 
-        def strikes(ally):
-            ax, ay, fired, aim, me = ally
-            near = nearest((x - ax) ** 2 + (y - ay) ** 2, me)
-            return (jnp.where(fired & (aim == own), near, NO_ONE_NEAR),)
+        def looks(ally):
+            ax, ay, victim, sees, me = ally
+            square = (x - ax) ** 2 + (y - ay) ** 2
+            near = nearest(square, me)
+            hit, close = (victim == own) & (square < FAR), square <= sees
+            return tuple(jnp.where(mask, near, NO_ONE_NEAR) for mask in (hit, close, hit & close))
 
-        (key,) = fold(
-            strikes,
-            ("min",),
-            (far_x[allies], far_y[allies], units.fired[allies], units.aim[allies], index[allies]),
-        )
-        struck = key != NO_ONE_NEAR
-        foe = jnp.where(struck, nearest_index(key), memory.foe)
-        alarm = jnp.where(struck, ALARM, jnp.maximum(memory.alarm - LOOPS, 0.0))
-        alarm = jnp.where(pick(alive, foe) & (foe >= 0), alarm, 0.0)
+        # The nearest who hit this enemy, the nearest within its scan range, and the nearest who is both.
+        columns = (far_x, far_y, jnp.where(alarm > 0, victim, NOBODY), sees(world, p), index)
+        columns = tuple(column[allies] for column in columns)
+        foe, close, both = map(nearest_index, fold(looks, ("min",) * 3, columns))
 
         def calls(friend):
-            fx, fy, alarm, foe = friend
+            fx, fy, foe = friend
             square = (x - fx) ** 2 + (y - fy) ** 2
-            heard = (alarm > 0) & (square <= HELP_RADIUS**2)
-            return (jnp.where(heard, nearest(square, foe), NO_ONE_NEAR),)
+            heard = (foe != NOBODY) & (square <= HELP_RADIUS**2)
+            return (jnp.where(heard, nearest(square, jnp.maximum(foe, 0)), NO_ONE_NEAR),)
 
         # A unit hears itself first of all; who has just been killed is still heard.
-        (key,) = fold(calls, ("min",), (x, y, alarm, jnp.maximum(foe, 0)))
+        (key,) = fold(calls, ("min",), (x, y, foe))
         answer = nearest_index(key)
         held = units.aim[enemies]
         held = jnp.where(pick(alive, held), held, NOBODY)
-        aim = jnp.where(held == NOBODY, answer, held)
-        answers = (aim == answer) | ((aim == foe) & (alarm > 0))
+        busy = (_gap(world, p, units, held) <= of_side(p.range, enemies)) | (units.swing[enemies] != 0)
+        stays = (held != NOBODY) & (busy | self.hunt)
+        answer = jnp.where(both != NOBODY, both, jnp.where(close != NOBODY, NOBODY, answer))
+        answers = ~stays & (answer != NOBODY)
+        aim = jnp.where(answers, answer, held)
         keep = jnp.where(answers, LEASH, of_side(p.scan, enemies))
         if self.hunt:
             aim = jnp.where(aim == NOBODY, _closest_ally(world, p, units, far_x, far_y), aim)
@@ -123,7 +127,14 @@ class Script(NamedTuple):
         orders = Orders(aim, goal_x, goal_y, walks, keep)
         if world.can.heal:
             orders = _medics(world, p, units, orders, far_x, far_y)
-        return orders, Alarms(memory.goal, foe, alarm)
+        return orders, Alarms(memory.goal, victim, alarm)
+
+
+def _gap(world: World, p: Params, units: Units, aim: Array) -> Array:
+    """(E, B): how far each enemy is from its target `aim`, from edge to edge."""
+    enemies = world.sides[1]
+    dx, dy = pick(units.x, aim) - units.x[enemies], pick(units.y, aim) - units.y[enemies]
+    return jnp.sqrt(dx * dx + dy * dy) - of_side(p.radius, enemies) - pick(p.radius, aim)
 
 
 def _closest_ally(world: World, p: Params, units: Units, far_x: Array, far_y: Array) -> Array:
