@@ -151,10 +151,13 @@ class COMA(Actors):
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
     def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
-        """How far Q of what was done is from its target, over living agents; each group's mean, summed."""
+        """How far Q of what was done is from its target; each group's mean, summed.
+
+        The dead count: what the others go on to earn is what the last actions of the living are worth.
+        """
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
-        alive = observation.alive
-        means = masks.grouped_mean(losses.squared(error), alive, self.critic_groups.membership)
+        everyone = jnp.ones_like(error, bool)
+        means = masks.grouped_mean(losses.squared(error), everyone, self.critic_groups.membership)
         return means.sum(), {"value_loss": means.mean()}
 
     # Learning
