@@ -4,8 +4,8 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 from unittest import mock
 
 import jax
@@ -123,10 +123,21 @@ class Rollout:
         return self.env_steps / self.seconds
 
 
-def take_turns(rollouts: list[Rollout], repeats: int) -> None:
+class Timed(Protocol):
+    """Something that is timed call by call."""
+
+    seconds: float
+    """of its fastest call so far"""
+
+    def call(self) -> float:
+        """Do it once more; the seconds it took."""
+        ...
+
+
+def take_turns(programs: Sequence[Timed], repeats: int) -> None:
     """Time them one after the other, again and again, so that a busy spell hits all."""
     for _ in range(repeats):
-        for each in rollouts:
+        for each in programs:
             each.seconds = min(each.seconds, each.call())
 
 

@@ -158,21 +158,37 @@ def make_env(name: str, options: Mapping[str, Any]) -> Env:
         raise PhalanxError(f"cannot build {name!r}: {type(error).__name__}: {error}") from None
 
 
+@cache
+def _preset_envs() -> dict[str, tuple[str, ...]]:
+    """The environments that presets name as theirs, `[for] envs = [...]`; most are for a family."""
+    paths = sorted((ROOT / "presets").glob("*/*.toml"))
+    return {
+        f"{path.parent.name}/{path.stem}": tuple(read_toml(path).get("for", {}).get("envs", ()))
+        for path in paths
+    }
+
+
 def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
     """The preset to lay over the defaults.
 
-    `auto` takes the one for this algorithm and the environment's family if there is one, `none`
-    takes none, any other name must exist.
+    `auto` takes the one of this algorithm that names the environment as its own, or else the one for the
+    environment's family, if there is one; `none` takes none, any other name must exist.
     """
     if wanted == "none":
         return None
-    name = f"{algorithm}/{env.partition('/')[0]}" if wanted == "auto" else f"{algorithm}/{wanted}"
-    if name not in presets():
+    mine = [name for name in presets() if name.startswith(f"{algorithm}/")]
+    if wanted == "auto":
+        named = [name for name in mine if env in _preset_envs()[name]]
+        name = named[0] if named else f"{algorithm}/{env.partition('/')[0]}"
+    else:
+        name = f"{algorithm}/{wanted}"
+    if name not in mine:
         if wanted == "auto":
             return None
-        mine = [each.partition("/")[2] for each in presets() if each.startswith(f"{algorithm}/")]
-        raise PhalanxError(f"{algorithm} has no preset {wanted!r}.{suggest(wanted, ['auto', 'none', *mine])}")
-    return Layer(f"preset {name}", read_toml(ROOT / "presets" / f"{name}.toml"))
+        known = ["auto", "none", *(each.partition("/")[2] for each in mine)]
+        raise PhalanxError(f"{algorithm} has no preset {wanted!r}.{suggest(wanted, known)}")
+    values = read_toml(ROOT / "presets" / f"{name}.toml")
+    return Layer(f"preset {name}", {table: values[table] for table in values if table != "for"})
 
 
 def read_toml(path: Path) -> dict[str, Any]:
