@@ -155,7 +155,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def add_options(parser: argparse.ArgumentParser, out: Path) -> None:
     """What both commands that make runs can be told."""
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop then; the same command goes on")
+    parser.add_argument("--minutes", type=float, default=10_000, help="stop then; the same command goes on")
     parser.add_argument("--out", type=Path, default=out, help="where runs are left")
     parser.add_argument("--only", nargs="+", default=[], metavar="MAP", help="only these maps")
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from phalanx.envs.battle.env import Battle
@@ -13,6 +14,9 @@ from phalanx.registry import envs, make_env
 HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
+WINS = HERE / "data" / "battle_wins.json"
+DISTIL = HERE / "data" / "distil.json"
+PUBLISHED = HERE / "data" / "published_mappo.json"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -154,7 +158,57 @@ def _how(trained: dict[str, Any]) -> str:
     return ", ".join([trained["algorithm"], *options, steps])
 
 
+def wins() -> str:
+    """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
+    published = json.loads(PUBLISHED.read_text())["wins"]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] != "others"]
+    rows.sort(key=lambda row: (["easy", "hard", "super_hard"].index(row["plan"]), row["map"].lower()))
+    return table(
+        ["battle", "class", "steps a seed", "wins % of each seed", "median", "published", "seconds"],
+        [
+            [
+                f"`{row['map']}`",
+                row["plan"].replace("_", " "),
+                _steps(row),
+                _percents(row["wins"]),
+                f"{100 * median(row['wins']):.0f}",
+                str(published.get(row["map"], "-")),
+                str(row["seconds"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def others() -> str:
+    """How often the other algorithms win."""
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] == "others"]
+    return table(
+        ["algorithm", "battle", "steps a seed", "wins % of each seed", "seconds", "command"],
+        [
+            [
+                f"`{row['arm']}`",
+                f"`{row['map']}`",
+                _steps(row),
+                _percents(row["wins"]),
+                str(row["seconds"]),
+                f"`{row['command']}`",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _steps(row: dict[str, Any]) -> str:
+    return f"{max(row['steps']) / 1e6:.1f}M"
+
+
+def _percents(shares: list[float]) -> str:
+    return ", ".join(f"{100 * share:.0f}" for share in shares)
+
+
 PAGES = {
+    "results.md": {"wins": wins, "others": others},
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }

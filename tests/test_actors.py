@@ -18,7 +18,7 @@ from phalanx.types import Clock
 ALGORITHMS = ("ippo", "mappo", "ia2c", "maa2c", "coma", "mappo_distil")
 ROLES = ("debug/roles", {"time_limit": 6})
 SPEAK = ("mpe/simple_speaker_listener", {"max_cycles": 6, "continuous_actions": True})
-# Between them each of the algorithms has both torsos and the three ways of sharing; `make test-long` has them all.
+# Between them each algorithm has both torsos and the three ways of sharing; `make test-long` has them all.
 SOME = [
     ("ia2c", "mlp", "agent", ROLES),
     ("ia2c", "gru", "type", ROLES),

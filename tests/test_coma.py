@@ -107,6 +107,29 @@ def test_an_update_moves_actor_and_critic_and_copies_the_target_when_due(played)
             assert (moved > 0).all()
 
 
+def test_the_critic_learns_what_a_dead_agents_row_is_worth():
+    """What the living earn after a death is part of what led to it: targets are bootstrapped through that row."""
+    loop = build("coma", "debug/death")
+    algorithm = loop.algorithm
+    learner, rollout = rollout_of(loop)
+    dead = ~rollout.observation.alive
+    assert dead.any()
+    target = jnp.where(dead, 5.0, algorithm.targets(learner, rollout, jax.random.key(0)))
+
+    def error(params):
+        q = algorithm.q_values(params, rollout.observation, rollout.action)
+        return jnp.abs(distributions.chosen(q, rollout.action) - target)[dead].mean()
+
+    @jax.jit
+    def fitted(critic):
+        data = (rollout.observation, rollout.action, target)
+        return algorithm.fit(
+            critic, algorithm.critic_loss, jnp.array([3e-3]), (100, 1), 1, lambda _: data, jax.random.key(1)
+        )[0]
+
+    assert error(fitted(learner.critic).params) < 0.2 * error(learner.critic.params)
+
+
 def test_continuous_actions_are_refused():
     cls = registry.algorithm("coma")
     spec = registry.make_env("mpe/simple", {"continuous_actions": True}).spec
