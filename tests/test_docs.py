@@ -1,11 +1,30 @@
 """What the pages say is what the code and the data say."""
 
 import importlib.util
+import re
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import pytest
+from conftest import build
 
-DOCS = Path(__file__).parents[1] / "docs"
+from phalanx import cli, registry
+from phalanx.config import Option, RunConfig, options_of
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+# The page of each algorithm; what several have in common stands in README.md beside it.
+PAGES = {
+    "ippo": "ippo.md",
+    "mappo": "mappo.md",
+    "ia2c": "a2c.md",
+    "maa2c": "a2c.md",
+    "coma": "coma.md",
+    "mappo_distil": "mappo_distil.md",
+}
 
 
 @pytest.mark.parametrize("page", ["battle.md", "mpe.md"])
@@ -16,3 +35,74 @@ def test_a_page_has_the_tables_of_the_code(page):
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
     assert tables.fill(page) == (DOCS / page).read_text(encoding="utf-8"), "run: python docs/tables.py"
+
+
+def text_of(page: str) -> str:
+    return (DOCS / "algorithms" / page).read_text(encoding="utf-8")
+
+
+def options_told(page: str) -> dict[str, str]:
+    """The rows `| --option | default | ...` of a page."""
+    return dict(re.findall(r"^\| `--([\w-]+)` \| (.*?) \|", text_of(page), re.MULTILINE))
+
+
+def metrics_told(page: str) -> set[str]:
+    """The rows `| metric | ...` of a page."""
+    return set(re.findall(r"^\| `([a-z_]+)` \|", text_of(page), re.MULTILINE))
+
+
+def says(cell: str, opt: Option, algorithm: str) -> bool:
+    """Whether a cell tells an option's default; in `obs (ia2c), state (maa2c)` each has its own."""
+    own = re.search(rf"(\S+) \(`{algorithm}`\)", cell)
+    cell = own[1] if own else cell
+    if opt.kind is bool:
+        return cell == ("yes" if opt.default else "no")
+    return float(cell) == opt.default if opt.kind in (int, float) else cell == (opt.default or "-")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_option_and_its_default_is_on_its_page_or_the_common_one(name):
+    told = options_told("README.md") | options_told(PAGES[name])
+    assert f"phalanx train {name} " in text_of(PAGES[name])
+    for opt in options_of(registry.algorithm(name).Config).values():
+        flag = opt.name.replace("_", "-")
+        assert flag in told, f"docs/algorithms has no row for --{flag} of {name}"
+        assert says(told[flag], opt, name), f"the default of --{flag} of {name} is not {told[flag]}"
+
+
+@pytest.mark.parametrize("page", ["README.md", *dict.fromkeys(PAGES.values())])
+def test_a_page_names_only_options_that_there_are(page):
+    algorithms = [name for name in PAGES if page in ("README.md", PAGES[name])]
+    classes = [RunConfig, *(registry.algorithm(name).Config for name in algorithms)]
+    known = {name.replace("_", "-") for cls in classes for name in options_of(cls)}
+    for span in re.findall(r"`[^`\n]+`", text_of(page)):
+        for flag in re.findall(r"--(?!env\.)([\w-]+)", span):
+            assert flag.removeprefix("no-") in known | {"preset", "help"}, f"{page} has --{flag}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_metric_is_on_its_page_or_the_common_one(name):
+    metrics = jax.eval_shape(build(name, "debug/roles").init, jnp.int32(0)).tally.metrics
+    logged = {metric.partition("/")[0] for metric in metrics}
+    assert logged == metrics_told("README.md") | metrics_told(PAGES[name])
+
+
+def commands() -> list[str]:
+    """Every `phalanx train ...` in the code blocks of the pages, but those with a word to be filled in."""
+    found = []
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        for block in re.findall(r"^```.*?^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            found += re.findall(r"^phalanx train .*", block.replace("\\\n", " "), re.MULTILINE)
+    return [line for line in dict.fromkeys(found) if not re.search(r"\b(ALGORITHM|ENV|RUN|MAP)\b", line)]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_of_the_pages_would_run(line, monkeypatch):
+    """Up to where it would begin to compile: options, preset, values and sizes are right."""
+    begun = []
+    monkeypatch.setattr(
+        "phalanx.training.run.train", lambda this, *_: begun.append(this) or SimpleNamespace(folder="RUN")
+    )
+    words = shlex.split(line, comments=True)
+    assert cli.run(words[1:]) == 0
+    assert len(begun) == ("--help" not in words)

@@ -21,6 +21,8 @@ from phalanx.envs.battle.world import NEVER_GIVE_UP, NOBODY, Orders, Params, Uni
 from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
+RULES = 2  # raised when battles go another way: 2, enemies keep a target while their weapon reaches it
+
 
 class BattleState(NamedTuple):
     """A battle between two steps."""
@@ -164,6 +166,7 @@ class Battle(Env):
             has_win=True,
             agent_state=self.state == "agent",
             script=NearestEnemy(observer) if self.state == "global" else None,
+            version=RULES,
         )
 
     # Playing
