@@ -175,7 +175,7 @@ def _positionals(parser: Parser, words: list[str], count: int) -> list[str | Non
 
 def _number(flag: str, text: str | None, at_least: int = 1) -> int | None:
     """A whole number from the command line, checked as config fields are."""
-    bounds = {"at_least": at_least, "at_most": None, "above": None}
+    bounds = {"at_least": at_least}
     return convert(Option(flag, int, (), True, None, "", bounds), text, "command line")
 
 

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import PhalanxError, suggest
 
+BOUNDS = ("at_least", "at_most", "above", "below")
+
 
 def option(
     default: Any,
@@ -26,9 +28,10 @@ def option(
     at_least: float | None = None,
     at_most: float | None = None,
     above: float | None = None,
+    below: float | None = None,
 ) -> Any:
     """A dataclass field with a help text and, for a number, its bounds."""
-    bounds = {"at_least": at_least, "at_most": at_most, "above": above}
+    bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     return field(default=default, metadata={"help": help, **bounds})
 
 
@@ -48,7 +51,10 @@ class RunConfig:
     seeds: int = option(1, "how many seeds to train in one compiled program", at_least=1, at_most=100_000)
     seed: int = option(0, "the first seed; the others follow it", at_least=0, at_most=2**31 - 1)
     envs: int = option(
-        64, "parallel environments, for each seed (changes speed only)", at_least=1, at_most=2**24
+        64,
+        "parallel environments, for each seed: for speed; rollouts of batch_steps get shorter with more",
+        at_least=1,
+        at_most=2**24,
     )
     eval_every: int | None = option(
         None, "env steps between evaluations (default: a twentieth of the budget)", at_least=1
@@ -102,7 +108,7 @@ def options_of(cls: type) -> dict[str, Option]:
                 f"{cls.__name__}.{each.name} cannot be an option: make it a bool, int, float, str or a "
                 f"Literal of texts, one of them or None"
             )
-        bounds = {k: each.metadata[k] for k in ("at_least", "at_most", "above")}
+        bounds = {k: each.metadata[k] for k in BOUNDS}
         found[each.name] = Option(
             each.name, kind, choices, optional, each.default, each.metadata["help"], bounds
         )
@@ -157,11 +163,13 @@ def _number_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
 
 def _beyond(opt: Option, number: float) -> str | None:
     """Which of an option's bounds a number is beyond."""
-    low, high, above = (opt.bounds[name] for name in ("at_least", "at_most", "above"))
+    low, high, above, below = (opt.bounds.get(name) for name in BOUNDS)
     if low is not None and number < low:
         return f"must be at least {low:g}"
     if above is not None and number <= above:
         return f"must be above {above:g}"
+    if below is not None and number >= below:
+        return f"must be below {below:g}"
     if high is not None and number > high:
         return f"must be at most {high:g}"
     return None

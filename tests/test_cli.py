@@ -1,5 +1,6 @@
 """The command line: what it prints, and one line with exit code 2 for every mistake."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 import phalanx
 from phalanx import cli, registry
-from phalanx.config import RunConfig, options_of
+from phalanx.config import RunConfig, merge, options_of
 from phalanx.errors import PhalanxError
 
 HERE = Path(__file__).parent
@@ -33,7 +34,7 @@ WRONG = {
     "train mappo mpe/simple_spread --env.local-ratio 2": "local_ratio must be at most 1",
     "train mappo mpe/simple_tag --env.prey tame": "prey must be one of learning, scripted",
     "train mappo mpe/simple_tag --env.obstacles -1": "obstacles must be at least 0",
-    "train mappo mpe/simple_spread --env.continuous-actions": "has no continuous actions",
+    "train coma mpe/simple_spread --env.continuous-actions": "has no continuous actions",
     "train mappo mpe/simple_tag --share all": "cannot be shared by the teams of mpe/simple_tag: choose",
     "eval random mpe/simple_tag --env.food 2": "unknown option --env.food",
     "eval random mpe/simple_tag --env.good none": "good must be a whole number, not 'none'",
@@ -42,6 +43,8 @@ WRONG = {
     "eval randm mpe/simple_tag --env.good 1": "unknown algorithm 'randm'. Did you mean random",
     "eval random mpe/simple_tag --which last": "--which and --checkpoint are for a run",
     "eval damaged --env.agents 4": "damaged has its own environment",
+    "train mappo switch/2 --value-norm-decay 1": "value_norm_decay must be below 1",
+    "train mappo battle/MMM --share type --group-lr medevac=1": "Did you mean medivac",
     "train mappo switch/2 --step 100": "unknown option --step of `phalanx train`. Did you mean --steps",
     "train mappo switch/2 --learning-rate 1": "unknown option --learning-rate",
     "train mappo switch/2 --steps many": "steps must be a whole number, not 'many'",
@@ -79,7 +82,7 @@ WRONG = {
     "train mappo switch/2 --preset fast": "mappo has no preset 'fast'",
     "train mappo switch/2 --out taken": "already exists",
     "train mappo custom_env:Unsound": "breaks the contract: step gives reward as float32[]",
-    "train mappo custom_env:Steering": "has no continuous actions",
+    "train coma custom_env:Steering": "has no continuous actions",
     "train mappo custom_env:NeedsArguments": "cannot build 'custom_env:NeedsArguments'",
     "train mappo custom_env:Nothing": "has no 'Nothing'",
     "train mappo no_such_module:Env": "No module named",
@@ -240,12 +243,33 @@ def test_names_of_options_do_not_clash():
 
 
 def test_every_preset_can_be_used():
+    """On one family of environments at least: all its options are known and within bounds."""
     for name in registry.presets():
         algorithm, _, which = name.partition("/")
-        values = registry.preset(algorithm, "switch/2", which).values
-        known = {"run": options_of(RunConfig), "algorithm": options_of(registry.algorithm(algorithm).Config)}
-        for table, entries in values.items():
-            assert entries.keys() <= known[table].keys()
+        layer = registry.preset(algorithm, "", which)
+        fitting = []
+        for env in ("switch/2", "battle/3m", "mpe/simple_spread"):
+            with contextlib.suppress(PhalanxError):
+                merge(
+                    (algorithm, env), registry.algorithm(algorithm).Config, registry.env_options(env), [layer]
+                )
+                fitting.append(env.partition("/")[0])
+        assert fitting, name
+        if which in ("switch", "battle", "mpe"):
+            assert which in fitting
+
+
+def test_a_preset_is_chosen_by_environment_then_by_family():
+    chosen = {
+        env: registry.preset("mappo", env, "auto").origin
+        for env in ("battle/3m", "battle/5m_vs_6m", "battle/2m_vs_1z", "mpe/simple_tag")
+    }
+    assert list(chosen.values()) == [
+        f"preset mappo/{name}" for name in ("battle", "battle_hard", "battle_kite", "mpe")
+    ]
+    assert registry.preset("mappo", "debug/memory", "auto") is None
+    named = [env for envs in registry._preset_envs().values() for env in envs]
+    assert set(named) <= set(registry.envs())
 
 
 def test_doctor_trains_and_says_so(capsys):

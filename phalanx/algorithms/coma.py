@@ -62,7 +62,6 @@ class COMA(Actors):
 
     Config = COMAConfig
     config: COMAConfig
-    action_kinds = frozenset({"discrete"})
 
     def __init__(self, config: COMAConfig, spec):
         super().__init__(config, spec)
@@ -212,9 +211,9 @@ class COMA(Actors):
         return learner, metrics
 
     def floor(self, clock: Clock) -> Array:
-        """The share of the policy that is uniform."""
+        """The share of the policy that is uniform in the rollout after this one."""
         c = self.config
-        spent = jnp.minimum(clock.env_steps / c.epsilon_steps, 1.0)
+        spent = jnp.minimum((clock.env_steps + c.batch_steps) / c.epsilon_steps, 1.0)
         return c.epsilon + spent * (c.epsilon_end - c.epsilon)
 
     def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):

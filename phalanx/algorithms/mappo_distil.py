@@ -9,15 +9,17 @@ policy where it is.
 
 from dataclasses import dataclass
 from math import lcm
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.actor_critic import CriticView, Learner
-from phalanx.algorithms.shared.actors import Reward
+from phalanx.algorithms.shared.actor_critic import CriticView
+from phalanx.algorithms.shared.actors import Half, Reward
 from phalanx.algorithms.shared.ppo import PPO, PPOConfig
 from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option, with_default
+from phalanx.data.normalise import RunningNorm
 from phalanx.networks import sharing
 from phalanx.ops import losses, masks, returns
 from phalanx.types import Array, Clock, PyTree, Transition
@@ -42,6 +44,18 @@ class MAPPODistilConfig(PPOConfig):
     distil_beta: float = option(1.0, "weight of the KL term that holds the policy in place", at_least=0)
 
 
+class DistilLearner(NamedTuple):
+    """What is kept from one update to the next: as `Learner`, and the optimiser of the distillation."""
+
+    actor: Half
+    critic: Half
+    distiller: PyTree
+    """apart from the actor's own, so that neither phase moves on the other's momentum"""
+    critic_memory: Array
+    value_norm: RunningNorm
+    gradient_steps: Array
+
+
 class MAPPODistil(PPO):
     """Two networks; the policy's has a value head beside its actions, one value an agent."""
 
@@ -52,6 +66,10 @@ class MAPPODistil(PPO):
         super().__init__(config, spec)
         self.actor = self._network(spec.obs_size, self.distribution.outputs + 1, head_gain=0.01)
         self.distil_rates = rates(config.distil_lr, self.actor_groups, config.lr_decay)
+
+    def init(self, key: Array, envs: int) -> DistilLearner:
+        learner = super().init(key, envs)
+        return DistilLearner(distiller=learner.actor.optimiser, **learner._asdict())
 
     @property
     def parts(self) -> int:
@@ -74,7 +92,7 @@ class MAPPODistil(PPO):
         c = self.config
         return advantage, returns.lambda_returns(reward, next_values, ends, cuts, c.gamma, c.value_lambda)
 
-    def update(self, learner: Learner, rollout: Transition, key: Array, clock: Clock):
+    def update(self, learner: DistilLearner, rollout: Transition, key: Array, clock: Clock):
         c = self.config
         keys = jax.random.split(key, 3)
         learner, batch, starts, metrics = self.digest(learner, rollout)
@@ -105,8 +123,8 @@ class MAPPODistil(PPO):
         seen = batch.observation
         target, _ = self.values(critic.params, seen, starts.critic, batch.first)
         before, _ = self.outputs(actor.params, seen.obs, starts.actor, batch.first)
-        actor, distil_metrics, distil_norms = self.fit(
-            actor,
+        distilled, distil_metrics, distil_norms = self.fit(
+            Half(actor.params, learner.distiller),
             self.distil_loss,
             self.distil_rates.at(clock),
             (c.distil_epochs, c.distil_minibatches),
@@ -116,11 +134,17 @@ class MAPPODistil(PPO):
         )
         steps = c.epochs * c.minibatches + c.value_epochs * c.value_minibatches
         steps += c.distil_epochs * c.distil_minibatches
-        learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + steps)
+        learner = learner._replace(
+            actor=Half(distilled.params, actor.optimiser),
+            critic=critic,
+            distiller=distilled.optimiser,
+            gradient_steps=learner.gradient_steps + steps,
+        )
         norms = {
             **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
             **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
             **self.by_group("distil_grad_norm", self.actor_groups, distil_norms),
+            **self.by_group("distil_lr", self.actor_groups, self.distil_rates.at(clock)),
         }
         logged = {**metrics, **policy_metrics, **value_metrics, **distil_metrics, **norms}
         return learner, {**logged, **self.learning_rates(clock)}

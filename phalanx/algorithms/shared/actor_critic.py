@@ -5,7 +5,7 @@ Critics have their own sharing. Their losses and the value normaliser are each g
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
-from phalanx.ops import losses, masks
+from phalanx.ops import distributions, losses, masks
 from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 CriticView = Literal["obs", "state", "state+obs"]
@@ -27,6 +27,9 @@ CriticView = Literal["obs", "state", "state+obs"]
 class ActorCriticConfig(ActorsConfig):
     """What learners with a critic of values can be told."""
 
+    continuous: distributions.Shape = option(
+        "tanh", "how continuous actions are drawn: normally and squashed into their range, or clipped to it"
+    )
     critic_share: str = option("same", "who shares a critic: as share, or same")
     critic_view: CriticView = option(
         "obs", "what the critic sees: own observation, the global state, or both"
@@ -38,7 +41,7 @@ class ActorCriticConfig(ActorsConfig):
     value_norm: Literal["none", "running", "popart"] = option(
         "running", "learn values on a running scale of their targets; popart also keeps outputs in place"
     )
-    value_norm_decay: float = option(0.99, "memory of that scale, for each update", at_least=0, at_most=1)
+    value_norm_decay: float = option(0.99, "memory of that scale, for each update", at_least=0, below=1)
 
 
 class Learner(NamedTuple):
@@ -76,6 +79,7 @@ class ActorCritic(Actors):
 
     Config = ActorCriticConfig
     config: ActorCriticConfig
+    action_kinds = frozenset({"discrete", "continuous"})
 
     def __init__(self, config: ActorCriticConfig, spec):
         super().__init__(config, spec)
@@ -94,6 +98,9 @@ class ActorCritic(Actors):
             "state+obs": spec.state_size + spec.obs_size,
         }[config.critic_view]
         self.critic = self._network(view_size, 1, head_gain=1.0)
+
+    def _distribution(self) -> distributions.Distribution:
+        return distributions.of(self.spec, self.config.continuous)
 
     def _require_one_value_a_group(self) -> None:
         """Refuse a critic that says the same of agents that learn from different rewards."""
@@ -174,8 +181,11 @@ class ActorCritic(Actors):
     def actor_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
         """What the actors descend, and scalars to log."""
 
-    def digest(self, learner: Learner, rollout: Transition):
-        """From a rollout make what the losses need; also move the value scale and the critic's memory on."""
+    def digest(self, learner: Any, rollout: Transition):
+        """From a rollout make what the losses need; also move the value scale and the critic's memory on.
+
+        `learner` is a `Learner`, or something with the same fields and others.
+        """
         params, norm, groups = learner.critic.params, learner.value_norm, self.critic_groups
         scaled, memories = self.values(params, rollout.observation, learner.critic_memory, rollout.first)
         after = self.next_values(params, rollout.next_observation, memories)

@@ -32,7 +32,7 @@ Reward = Literal["own", "mean", "sum"]
 class ActorsConfig:
     """What every learner with actors can be told."""
 
-    network: Literal["mlp", "gru"] = option("mlp", "torso of every network; gru remembers")
+    network: Literal["mlp", "gru"] = option("mlp", "torso of actors and of critics of values; gru remembers")
     hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
     layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
     activation: Literal["relu", "tanh"] = option("tanh", "what stands between layers")
@@ -43,9 +43,6 @@ class ActorsConfig:
     )
     agent_id: bool = option(True, "show each agent a one-hot of who it is")
     last_action: bool = option(False, "show each agent its last action")
-    continuous: distributions.Shape = option(
-        "tanh", "how continuous actions are drawn: normally and squashed into their range, or clipped to it"
-    )
 
     share: str = option("all", "who shares an actor: all, team, type, agent, or groups of agents as 0,1;2")
     reward: Reward = option(
@@ -78,18 +75,22 @@ class Actors(Algorithm):
 
     Config = ActorsConfig
     config: ActorsConfig
-    action_kinds = frozenset({"discrete", "continuous"})
+    action_kinds = frozenset({"discrete"})
 
     def __init__(self, config: ActorsConfig, spec):
         super().__init__(config, spec)
         self.actor_groups = sharing.groups(config.share, spec)
         self.actor_rates = rates(config.lr, self.actor_groups, config.lr_decay, config.group_lr)
         self.teams = sharing.teams(spec)
-        self.distribution = distributions.of(spec, config.continuous)
+        self.distribution = self._distribution()
         self.actor = self._network(spec.obs_size, self.distribution.outputs, head_gain=0.01)
         self.optimiser = optax.chain(
             optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
         )
+
+    def _distribution(self) -> distributions.Distribution:
+        """What outputs of the actor mean."""
+        return distributions.Categorical(self.spec.n_actions)
 
     def _network(self, inputs: int, outputs: int, head_gain: float, kind: str | None = None) -> Network:
         c = self.config
