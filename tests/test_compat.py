@@ -178,15 +178,15 @@ def fight(env: StarCraft2Env, steps_before: int = 0) -> tuple[float, dict[str, A
 
 def test_wins_pay_and_are_counted():
     env = StarCraft2Env("3m", seed=0)
-    won = 0
-    for _ in range(8):
+    won, battles = 0, 16
+    for _ in range(battles):
         total, info = fight(env)
         won += info["battle_won"]
         assert env.win_counted == info["battle_won"] == (info["dead_enemies"] == 3)
         assert total == pytest.approx(20, abs=1e-3) if info["battle_won"] else total < 20 * 165 / 365
     stats = env.get_stats()
     assert 0 < won == stats["battles_won"]
-    assert stats["win_rate"] == won / 8
+    assert stats["win_rate"] == won / battles
     assert stats["battles_draw"] == stats["timeouts"] == stats["restarts"] == 0
 
 
