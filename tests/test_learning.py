@@ -140,12 +140,21 @@ def test_learns_to_win_a_battle():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("mappo", {"share": "type"}), ("ippo", {"share": "type", "network": "gru"})]
+    ("algorithm", "options", "continuous"),
+    [
+        ("mappo", {"share": "type"}, False),
+        ("ippo", {"share": "type", "network": "gru"}, False),
+        ("ippo", {"continuous": "gaussian"}, True),
+        ("mappo", {"continuous": "tanh"}, True),
+        ("maa2c", {"continuous": "tanh", "n_steps": 10}, True),
+    ],
 )
-def test_learns_a_particle_world(algorithm, options):
+def test_learns_a_particle_world(algorithm, options, continuous):
     """One agent, one landmark: a random agent earns -40, one that goes there -7."""
-    options = {**FAST, "batch_steps": 800, "chunk": 25, "gamma": 0.9, **options}
-    played = trained(build(algorithm, "mpe/simple", envs=16, **options), 60)
+    options = fast(algorithm, **{"batch_steps": 800, "chunk": 25, "gamma": 0.9, **options})
+    env_options = {"continuous_actions": continuous}
+    loop = build(algorithm, "mpe/simple", envs=16, env_options=env_options, **options)
+    played = trained(loop, PATIENCE.get(algorithm, 1) * 60)
     assert played.returns.mean() > -14
 
 
