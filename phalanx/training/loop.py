@@ -52,6 +52,7 @@ class Loop:
         self.env, self.algorithm = env, algorithm
         self.envs, self.eval_episodes = envs, eval_episodes
         self.length = algorithm.steps_per_update // envs
+        self._metrics: dict[str, jax.ShapeDtypeStruct] | None = None
 
     # Pure functions of one seed
 
@@ -71,9 +72,12 @@ class Loop:
         )
 
     def _empty_tally(self, learner: PyTree, actors: Actors) -> Tally:
-        clock = Clock(jnp.float32(0), jnp.float32(0))
-        shapes = jax.eval_shape(lambda: self._iterate(learner, actors, jax.random.key(0), clock)[2])
-        metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), shapes)
+        if self._metrics is None:  # which takes long to find out, and is asked for by several programs
+            clock = Clock(jnp.float32(0), jnp.float32(0))
+            self._metrics = jax.eval_shape(
+                lambda: self._iterate(learner, actors, jax.random.key(0), clock)[2]
+            )
+        metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._metrics)
         return Tally(jnp.int32(0), no_episodes(self.env.spec.n_agents), metrics, jnp.int32(0))
 
     def _iterate(self, learner: PyTree, actors: Actors, key: Array, clock: Clock):

@@ -48,14 +48,17 @@ def compile_programs(this: Setup) -> Programs:
     policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
     count = jax.ShapeDtypeStruct((), jnp.int32)
     scores = jax.ShapeDtypeStruct((this.config.seeds,), jnp.float32)
-    lowered = Programs(
-        init=init.lower(seeds),
-        advance=jax.jit(jax.vmap(loop.advance, (0, None, None)), donate_argnums=0).lower(carry, count, count),
-        play=jit_play(loop, this.config.seeds).lower(policy, jax.random.key(0)),
-        remember=jax.jit(jax.vmap(loop.remember), donate_argnums=0).lower(carry, scores),
-    )
-    with ThreadPoolExecutor(len(lowered)) as pool:
-        return Programs(*pool.map(lambda program: program.compile(), lowered))
+    advance = jax.jit(jax.vmap(loop.advance, (0, None, None)), donate_argnums=0)
+    remember = jax.jit(jax.vmap(loop.remember), donate_argnums=0)
+    # The largest first: each is compiled while the next is traced.
+    with ThreadPoolExecutor(len(Programs._fields)) as pool:
+        compiling = {
+            "advance": pool.submit(advance.lower(carry, count, count).compile),
+            "play": pool.submit(jit_play(loop, this.config.seeds).lower(policy, jax.random.key(0)).compile),
+            "init": pool.submit(init.lower(seeds).compile),
+            "remember": pool.submit(remember.lower(carry, scores).compile),
+        }
+        return Programs(**{name: program.result() for name, program in compiling.items()})
 
 
 def jit_play(loop: Loop, seeds: int):

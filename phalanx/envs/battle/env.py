@@ -1,5 +1,6 @@
 """Battles as environments: actions to orders, eight game loops, then reward, endings and observations."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -177,11 +178,18 @@ class Battle(Env):
 
     @cached_property
     def _first(self) -> tuple[BattleState, View]:
-        """Every possible beginning and its first observation, (P, ...), made once."""
-        starts = self._starts
-        with jax.ensure_compile_time_eval():
+        """Every possible beginning and its first observation, (P, ...), made once.
+
+        In a thread of its own, because whoever asks may be tracing a program: there this is compiled as one,
+        and run at once.
+        """
+
+        def make() -> tuple[BattleState, View]:
             begin = jax.jit(jax.vmap(batch_last(lambda *at: self._begin(None, *at))))
-            return jax.tree.map(np.asarray, begin(starts.x, starts.y, starts.goal))
+            return jax.tree.map(np.asarray, begin(*self._starts[:3]))
+
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(make).result()
 
     def _begin(
         self, kinds: Array | None, x: Array, y: Array, goal: Array, order: Array | None = None, **sight: Any
