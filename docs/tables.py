@@ -15,7 +15,6 @@ HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
-DISTIL = HERE / "data" / "distil.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
 
 
