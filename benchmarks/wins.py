@@ -45,9 +45,10 @@ PLANS = {
     ),
     "easy": Plan(
         MAPPO,
-        "MMM 1c3s5z 8m 2s3z so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
+        "MMM 8m so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
         "--steps 2e6 --seeds 3 --envs 256",
     ),
+    "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 2e6 --seeds 3"),
 }
 

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from phalanx.envs.battle.env import Battle
@@ -16,6 +16,7 @@ SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
+DISTIL = HERE / "data" / "distil.json"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -161,13 +162,14 @@ def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     published = json.loads(PUBLISHED.read_text())["wins"]
     rows = [row for row in json.loads(WINS.read_text()) if row["plan"] != "others"]
-    rows.sort(key=lambda row: (["easy", "hard", "super_hard"].index(row["plan"]), row["map"].lower()))
+    classes = ["easy", "easy_long", "hard", "super_hard"]
+    rows.sort(key=lambda row: (classes.index(row["plan"]), row["map"].lower()))
     return table(
         ["battle", "class", "steps a seed", "wins % of each seed", "median", "published", "seconds"],
         [
             [
                 f"`{row['map']}`",
-                row["plan"].replace("_", " "),
+                row["plan"].removesuffix("_long").replace("_", " "),
                 _steps(row),
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",
@@ -198,6 +200,23 @@ def others() -> str:
     )
 
 
+def distil() -> str:
+    """What distillation buys, by `benchmarks/distil.py`: each cell a mean over seeds."""
+    cells = {(row["map"], row["plan"], row["arm"]): row for row in json.loads(DISTIL.read_text())}
+    arms = ["distil", "dual", "mappo_ns", "mappo"]
+    rows = [
+        [f"`{where}`", rate.removeprefix("lr ")] + [_earned_by(cells[where, rate, arm]) for arm in arms]
+        for where in ("3m", "2s_vs_1sc", "2m_vs_1z")
+        for rate in ("lr 3e-4", "lr 5e-4")
+    ]
+    return table(["battle", "learning rate", *arms], rows)
+
+
+def _earned_by(row: dict[str, Any]) -> str:
+    spread = f"{mean(row['returns']):.2f} ({min(row['returns']):.2f} to {max(row['returns']):.2f})"
+    return f"{100 * mean(row['wins']):.0f} % wins, {spread}"
+
+
 def _steps(row: dict[str, Any]) -> str:
     return f"{max(row['steps']) / 1e6:.1f}M"
 
@@ -207,7 +226,7 @@ def _percents(shares: list[float]) -> str:
 
 
 PAGES = {
-    "results.md": {"wins": wins, "others": others},
+    "results.md": {"wins": wins, "others": others, "distil": distil},
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }

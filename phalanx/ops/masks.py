@@ -1,6 +1,5 @@
 """The one mask algebra: a number counts where its step is valid, its agent alive, its action available."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,22 +8,11 @@ from phalanx.types import Array
 
 def masked_mean(x: Array, mask: Array) -> Array:
     """Mean of `x` where `mask`, both (...); 0 where nothing counts, never NaN."""
-    return _computed(jnp.where(mask, x, 0.0)).sum() / jnp.maximum(mask.sum(), 1)
-
-
-def _computed(x: Array) -> Array:
-    """`x`, computed before it is summed: as a part of the sum, one block of a GPU would compute it all."""
-    return jax.lax.optimization_barrier(x)
+    return jnp.where(mask, x, 0.0).sum() / jnp.maximum(mask.sum(), 1)
 
 
 def _by_group(x: Array, membership: Array | np.ndarray) -> Array:
-    """Sum x (..., A) over all but its groups: (G,). Not by matrix products, which a GPU may round.
-
-    A sum to one number is spread over a whole GPU, a sum to a handful of columns is not.
-    """
-    x = _computed(x)
-    if len(membership) == 1:
-        return x.sum()[None]
+    """Sum x (..., A) over all but its groups: (G,). Not by matrix products, which a GPU may round."""
     return (membership * x.sum(tuple(range(x.ndim - 1)))).sum(-1)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,13 +43,13 @@ def compile_programs(this: Setup) -> Programs:
     """Compile everything that the run will call, at the same time."""
     loop = this.loop
     seeds = jnp.array(this.seeds, jnp.int32)
-    init = jax.jit(jax.vmap(loop.init))
+    init = jax.jit(over_seeds(loop.init, len(seeds)))
     carry = jax.eval_shape(init, seeds)
     policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
     count = jax.ShapeDtypeStruct((), jnp.int32)
     scores = jax.ShapeDtypeStruct((this.config.seeds,), jnp.float32)
-    advance = jax.jit(jax.vmap(loop.advance, (0, None, None)), donate_argnums=0)
-    remember = jax.jit(jax.vmap(loop.remember), donate_argnums=0)
+    advance = jax.jit(over_seeds(loop.advance, len(seeds), (0, None, None)), donate_argnums=0)
+    remember = jax.jit(over_seeds(loop.remember, len(seeds), (0, 0)), donate_argnums=0)
     # The largest first: each is compiled while the next is traced.
     with ThreadPoolExecutor(len(Programs._fields)) as pool:
         compiling = {
@@ -61,13 +61,33 @@ def compile_programs(this: Setup) -> Programs:
         return Programs(**{name: program.result() for name, program in compiling.items()})
 
 
+def over_seeds(
+    fn: Callable[..., Any], seeds: int, in_axes: tuple[int | None, ...] = (0,)
+) -> Callable[..., Any]:
+    """Map `fn` over the leading seed axis of those arguments whose entry in `in_axes` is 0.
+
+    One seed is not mapped: products with a batch axis of 1 cost a fifth of MAPPO's time on a CPU.
+    """
+    if seeds > 1:
+        return jax.vmap(fn, in_axes, axis_size=seeds)
+
+    def one_seed(*args: PyTree) -> PyTree:
+        of_seed = [
+            arg if axis is None else jax.tree.map(lambda x: x[0], arg)
+            for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        return jax.tree.map(lambda x: x[None], fn(*of_seed))
+
+    return one_seed
+
+
 def jit_play(loop: Loop, seeds: int):
     """The program that plays `eval_episodes` with the policy of each seed, all from one key."""
 
     def play_one(policy: PyTree, key: Array) -> Played:
         return play(loop.env, loop.algorithm, policy, key, loop.eval_episodes)
 
-    return jax.jit(jax.vmap(play_one, (0, None), axis_size=seeds))
+    return jax.jit(over_seeds(play_one, seeds, (0, None)))
 
 
 def play_many(play_program, policy: PyTree, key: int, episodes: int) -> Played:
