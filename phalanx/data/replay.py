@@ -1,0 +1,130 @@
+"""Replay on the device: the last episodes of every environment, sampled whole.
+
+Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place holds an
+episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a row too. An episode
+can be sampled once it is over; the place after it is then free to be overwritten.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.types import Array, Observation, Transition
+
+
+class Episodes(NamedTuple):
+    """N episodes side by side, time first: rows 0 to L of observations, steps 0 to L - 1 of the rest."""
+
+    observation: Observation
+    """(L + 1, N, ...)"""
+    action: Array
+    """(L, N, A)"""
+    reward: Array
+    """(L, N, A)"""
+    terminated: Array
+    """(L, N) bool: the step ended the task; an episode that was only cut has none"""
+    last: Array
+    """(L, N) bool: the step was the last of its episode"""
+    valid: Array
+    """(L, N) bool: the step was taken; what stands after the last step is no part of the episode"""
+
+
+class Replay(NamedTuple):
+    """What is kept. Rows that no episode has written to hold zeros."""
+
+    observation: Observation
+    """(B, C, L + 1, ...)"""
+    action: Array
+    """(B, C, L, A)"""
+    reward: Array
+    """(B, C, L, A)"""
+    ended: Array
+    """(B, C) bool: the episode was ended, not cut"""
+    length: Array
+    """(B, C) int32: steps of a whole episode; 0 where there is none, or one is being written"""
+    place: Array
+    """(B,) int32: where each environment writes"""
+    step: Array
+    """(B,) int32: steps of its episode so far"""
+
+    @property
+    def count(self) -> Array:
+        """How many whole episodes there are."""
+        return (self.length > 0).sum()
+
+
+def empty(step: Transition, envs: int, places: int, longest: int) -> Replay:
+    """A replay for transitions like `step`, whose leaves have no leading axes (shapes are enough)."""
+
+    def rows(like, count):
+        return jnp.zeros((envs, places, count, *like.shape), like.dtype)
+
+    return Replay(
+        observation=jax.tree.map(lambda x: rows(x, longest + 1), step.observation),
+        action=rows(step.action, longest),
+        reward=rows(step.reward, longest),
+        ended=jnp.zeros((envs, places), bool),
+        length=jnp.zeros((envs, places), jnp.int32),
+        place=jnp.zeros(envs, jnp.int32),
+        step=jnp.zeros(envs, jnp.int32),
+    )
+
+
+def add(replay: Replay, rollout: Transition) -> Replay:
+    """Write a rollout (T, B, ...) down, going on where the last one stopped.
+
+    There must be more places than a rollout has steps, or it might overtake itself.
+    """
+    over = rollout.terminated | rollout.truncated
+    places = replay.length.shape[1]
+
+    def count(carried, over):
+        place, step = carried
+        onward = jnp.where(over, (place + 1) % places, place), jnp.where(over, 0, step + 1)
+        return onward, (place, step)
+
+    (place, step), (places_at, steps_at) = jax.lax.scan(count, (replay.place, replay.step), over)
+    env = jnp.broadcast_to(jnp.arange(over.shape[1]), over.shape)
+    at_end = jnp.where(over, places_at, places)  # beyond the ring: dropped
+    opened = jnp.where(over, (places_at + 1) % places, places)
+
+    def write(kept, new, place, row):
+        return kept.at[env, place, row].set(new, mode="drop")
+
+    def both(kept, seen, then):
+        return write(write(kept, seen, places_at, steps_at), then, at_end, steps_at + 1)
+
+    length = replay.length.at[env, opened].set(0, mode="drop")
+    return Replay(
+        observation=jax.tree.map(both, replay.observation, rollout.observation, rollout.next_observation),
+        action=write(replay.action, rollout.action, places_at, steps_at),
+        reward=write(replay.reward, rollout.reward, places_at, steps_at),
+        ended=replay.ended.at[env, at_end].set(rollout.terminated, mode="drop"),
+        length=length.at[env, at_end].set(steps_at + 1, mode="drop"),
+        place=place,
+        step=step,
+    )
+
+
+def sample(replay: Replay, key: Array, count: int) -> Episodes:
+    """Draw `count` different whole episodes, all equally likely; there must be so many."""
+    whole = replay.length.reshape(-1) > 0
+    luck = jnp.where(whole, jax.random.uniform(key, whole.shape), -1.0)
+    _, which = jax.lax.top_k(luck, count)
+    env, place = which // replay.length.shape[1], which % replay.length.shape[1]
+
+    def taken(x):
+        return jnp.moveaxis(x[env, place], 1, 0)
+
+    length, action = replay.length[env, place], taken(replay.action)
+    steps = jnp.arange(len(action))[:, None]
+    last = steps == length - 1
+    return Episodes(
+        observation=jax.tree.map(taken, replay.observation),
+        action=action,
+        reward=taken(replay.reward),
+        terminated=last & replay.ended[env, place],
+        last=last,
+        valid=steps < length,
+    )

@@ -1,0 +1,108 @@
+"""Replay against a list of episodes: fuzzed over lengths, ends, cuts and many times round the ring."""
+
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.data import replay
+from phalanx.types import Observation, Transition
+
+AGENTS, LONGEST = 2, 5
+
+
+def streams(rng, envs, steps):
+    """A stream of random episodes for each environment, as rollout rows (T, B, ...); every row is unlike all others."""
+    shape = (steps, envs)
+    number = np.arange(steps * envs).reshape(shape).astype(np.float32)
+    over = np.zeros(shape, bool)
+    for env in range(envs):
+        t = -1
+        while t < steps:
+            t += rng.integers(1, LONGEST + 1)
+            if t < steps:
+                over[t, env] = True
+    ended = over & (rng.random(shape) < 0.5)
+
+    def seen(offset):
+        obs = (number[..., None, None] + offset) * np.ones((AGENTS, 3), np.float32)
+        return Observation(obs, obs[..., 0, :2] * 2, obs > 50, obs[..., 0] > 70)
+
+    return Transition(
+        observation=seen(0.0),
+        first=np.roll(over, 1, axis=0) | (np.arange(steps) == 0)[:, None],
+        memory=np.zeros((*shape, AGENTS, 0), np.float32),
+        action=(number[..., None] % 7 + np.arange(AGENTS)).astype(np.int32),
+        extras={},
+        reward=np.stack([number, -number], -1),
+        terminated=ended,
+        truncated=over & ~ended,
+        next_observation=seen(0.25),
+        info={},
+    )
+
+
+def listed(rollout, places):
+    """The slow twin: for each environment its last whole episodes, as lists of rows."""
+    over = rollout.terminated | rollout.truncated
+    kept = []
+    for env in range(over.shape[1]):
+        done, begin = deque(maxlen=places - 1), 0
+        for t in np.flatnonzero(over[:, env]):
+            done.append((env, slice(begin, t + 1), bool(rollout.terminated[t, env])))
+            begin = t + 1
+        kept += done
+    return kept
+
+
+@pytest.mark.parametrize(("envs", "places", "length"), [(1, 9, 8), (3, 7, 4), (4, 40, 1)])
+def test_what_is_sampled_is_what_was_played(envs, places, length):
+    rng = np.random.default_rng(envs)
+    stream = streams(rng, envs, 96)
+    one = jax.tree.map(lambda x: x[0, 0], stream)
+    kept = replay.empty(one, envs, places, LONGEST)
+    add = jax.jit(replay.add)
+    for begin in range(0, 96, length):
+        kept = add(kept, jax.tree.map(lambda x, b=begin: x[b : b + length], stream))
+    expected = listed(stream, places)
+    assert kept.count == len(expected)
+    episodes = jax.device_get(replay.sample(kept, jax.random.key(0), len(expected)))
+    found = {int(first): n for n, first in enumerate(episodes.reward[0, :, 0])}
+    assert len(found) == len(expected)  # without replacement: all are there once
+    for env, steps, ended in expected:
+        n = found[int(stream.reward[steps, env][0, 0])]
+        size = steps.stop - steps.start
+        assert episodes.valid[:, n].tolist() == [t < size for t in range(LONGEST)]
+        assert episodes.last[:, n].tolist() == [t == size - 1 for t in range(LONGEST)]
+        assert episodes.terminated[:, n].tolist() == [ended and t == size - 1 for t in range(LONGEST)]
+        np.testing.assert_array_equal(episodes.action[:size, n], stream.action[steps, env])
+        np.testing.assert_array_equal(episodes.reward[:size, n], stream.reward[steps, env])
+        for kind in Observation._fields:
+            rows, then = getattr(stream.observation, kind), getattr(stream.next_observation, kind)
+            found_rows = getattr(episodes.observation, kind)[:, n]
+            assert found_rows.dtype == rows.dtype
+            np.testing.assert_array_equal(found_rows[:size], rows[steps, env])
+            np.testing.assert_array_equal(found_rows[size], then[steps, env][-1])
+
+
+def test_an_episode_that_is_being_written_is_never_sampled():
+    stream = streams(np.random.default_rng(1), 2, 40)
+    over = np.asarray(stream.terminated | stream.truncated)
+    kept = replay.empty(jax.tree.map(lambda x: x[0, 0], stream), 2, 6, LONGEST)
+    add = jax.jit(replay.add)
+    for t in range(40):
+        kept = add(kept, jax.tree.map(lambda x, t=t: x[t : t + 1], stream))
+        assert kept.count == sum(min(int(over[: t + 1, env].sum()), 5) for env in range(2))
+
+
+def test_all_whole_episodes_are_equally_likely():
+    stream = streams(np.random.default_rng(2), 2, 30)
+    kept = replay.add(replay.empty(jax.tree.map(lambda x: x[0, 0], stream), 2, 40, LONGEST), stream)
+    draw = jax.jit(jax.vmap(lambda key: replay.sample(kept, key, 2).reward[0, :, 0]))
+    drawn = np.asarray(draw(jax.random.split(jax.random.key(0), 4000)))
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    _, counts = np.unique(drawn, return_counts=True)
+    assert len(counts) == int(kept.count)
+    np.testing.assert_allclose(counts / counts.sum(), 1 / len(counts), rtol=0.15)
