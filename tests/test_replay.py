@@ -3,7 +3,6 @@
 from collections import deque
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +13,7 @@ AGENTS, LONGEST = 2, 5
 
 
 def streams(rng, envs, steps):
-    """A stream of random episodes for each environment, as rollout rows (T, B, ...); every row is unlike all others."""
+    """A stream of random episodes for each environment, as rollout rows (T, B, ...), no two alike."""
     shape = (steps, envs)
     number = np.arange(steps * envs).reshape(shape).astype(np.float32)
     over = np.zeros(shape, bool)

@@ -1,8 +1,8 @@
 """Replay on the device: the last episodes of every environment, sampled whole.
 
-Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place holds an
-episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a row too. An episode
-can be sampled once it is over; the place after it is then free to be overwritten.
+Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place
+holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a
+row too. An episode can be sampled once it is over; the place after it is then free to be overwritten.
 """
 
 from typing import NamedTuple
