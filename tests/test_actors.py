@@ -9,7 +9,7 @@ import pytest
 from conftest import LONG, build
 from test_ppo import CLOCK, rollout_of
 
-from phalanx.algorithms.shared.actors import Half
+from phalanx.algorithms.shared.agents import Half
 from phalanx.algorithms.shared.rates import rates
 from phalanx.errors import PhalanxError
 from phalanx.networks.sharing import partition

@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 
 from phalanx.data import replay
-from phalanx.types import Observation, Transition
+from phalanx.types import EnvSpec, Observation, Transition
 
 AGENTS, LONGEST = 2, 5
+SPEC = EnvSpec(
+    name="test",
+    agents=("a", "b"),
+    agent_types=("x", "x"),
+    obs_features=(("p", "q", "r"),) * 2,
+    state_features=("s", "t"),
+    action_counts=(3, 3),
+    time_limit=LONGEST,
+)
 
 
 def streams(rng, envs, steps):
@@ -60,8 +69,7 @@ def listed(rollout, places):
 def test_what_is_sampled_is_what_was_played(envs, places, length):
     rng = np.random.default_rng(envs)
     stream = streams(rng, envs, 96)
-    one = jax.tree.map(lambda x: x[0, 0], stream)
-    kept = replay.empty(one, envs, places, LONGEST)
+    kept = replay.empty(SPEC, envs, places)
     add = jax.jit(replay.add)
     for begin in range(0, 96, length):
         kept = add(kept, jax.tree.map(lambda x, b=begin: x[b : b + length], stream))
@@ -89,7 +97,7 @@ def test_what_is_sampled_is_what_was_played(envs, places, length):
 def test_an_episode_that_is_being_written_is_never_sampled():
     stream = streams(np.random.default_rng(1), 2, 40)
     over = np.asarray(stream.terminated | stream.truncated)
-    kept = replay.empty(jax.tree.map(lambda x: x[0, 0], stream), 2, 6, LONGEST)
+    kept = replay.empty(SPEC, 2, 6)
     add = jax.jit(replay.add)
     for t in range(40):
         kept = add(kept, jax.tree.map(lambda x, t=t: x[t : t + 1], stream))
@@ -98,7 +106,7 @@ def test_an_episode_that_is_being_written_is_never_sampled():
 
 def test_all_whole_episodes_are_equally_likely():
     stream = streams(np.random.default_rng(2), 2, 30)
-    kept = replay.add(replay.empty(jax.tree.map(lambda x: x[0, 0], stream), 2, 40, LONGEST), stream)
+    kept = replay.add(replay.empty(SPEC, 2, 40), stream)
     draw = jax.jit(jax.vmap(lambda key: replay.sample(kept, key, 2).reward[0, :, 0]))
     drawn = np.asarray(draw(jax.random.split(jax.random.key(0), 4000)))
     assert (drawn[:, 0] != drawn[:, 1]).all()

@@ -8,7 +8,7 @@ is independent, `maa2c` has a centralised critic: only the critic's view and the
 from dataclasses import dataclass
 
 from phalanx.algorithms.shared.actor_critic import ActorCritic, ActorCriticConfig, CriticView
-from phalanx.algorithms.shared.actors import Reward
+from phalanx.algorithms.shared.agents import Reward
 from phalanx.config import option, with_default
 from phalanx.ops import masks, returns
 

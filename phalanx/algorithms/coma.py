@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.shared.actors import Actors, ActorsConfig, Half, Reward
+from phalanx.algorithms.shared.actors import Actors, ActorsConfig
+from phalanx.algorithms.shared.agents import Half, Reward
 from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
+from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 
@@ -79,9 +81,9 @@ class COMA(Actors):
 
     def init(self, key: Array, envs: int) -> COMALearner:
         actor_key, critic_key = jax.random.split(key)
-        critic = self._half(self.critic_groups, self.critic, critic_key)
+        critic = self._half(self.critic_groups, self.critic.init, critic_key)
         return COMALearner(
-            actor=self._half(self.actor_groups, self.actor, actor_key),
+            actor=self._half(self.actor_groups, self.actor.init, actor_key),
             critic=critic,
             target=critic.params,
             epsilon=jnp.float32(self.config.epsilon),
@@ -213,8 +215,7 @@ class COMA(Actors):
     def floor(self, clock: Clock) -> Array:
         """The share of the policy that is uniform in the rollout after this one."""
         c = self.config
-        spent = jnp.minimum((clock.env_steps + c.batch_steps) / c.epsilon_steps, 1.0)
-        return c.epsilon + spent * (c.epsilon_end - c.epsilon)
+        return linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps)
 
     def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):
         """-A log pi(u | o), over living agents; each group's mean, summed. q is (T, B, A, U)."""

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2103.01955
 from dataclasses import dataclass
 
 from phalanx.algorithms.shared.actor_critic import CriticView
-from phalanx.algorithms.shared.actors import Reward
+from phalanx.algorithms.shared.agents import Reward
 from phalanx.algorithms.shared.ppo import PPO, PPOConfig
 from phalanx.config import with_default
 

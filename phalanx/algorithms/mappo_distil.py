@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.shared.actor_critic import CriticView
-from phalanx.algorithms.shared.actors import Half, Reward
+from phalanx.algorithms.shared.agents import Half, Reward
 from phalanx.algorithms.shared.ppo import PPO, PPOConfig
 from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option, with_default

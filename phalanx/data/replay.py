@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.types import Array, Observation, Transition
+from phalanx.types import Array, EnvSpec, Observation, Transition
 
 
 class Episodes(NamedTuple):
@@ -54,16 +54,24 @@ class Replay(NamedTuple):
         return (self.length > 0).sum()
 
 
-def empty(step: Transition, envs: int, places: int, longest: int) -> Replay:
-    """A replay for transitions like `step`, whose leaves have no leading axes (shapes are enough)."""
+def empty(spec: EnvSpec, envs: int, places: int) -> Replay:
+    """A replay for an environment with discrete actions."""
+    n, longest = spec.n_agents, spec.time_limit
 
-    def rows(like, count):
-        return jnp.zeros((envs, places, count, *like.shape), like.dtype)
+    def rows(count, *shape, dtype=jnp.float32):
+        return jnp.zeros((envs, places, count, *shape), dtype)
 
+    state = (n, spec.state_size) if spec.agent_state else (spec.state_size,)
+    observation = Observation(
+        obs=rows(longest + 1, n, spec.obs_size),
+        state=rows(longest + 1, *state),
+        avail=rows(longest + 1, n, spec.n_actions, dtype=bool),
+        alive=rows(longest + 1, n, dtype=bool),
+    )
     return Replay(
-        observation=jax.tree.map(lambda x: rows(x, longest + 1), step.observation),
-        action=rows(step.action, longest),
-        reward=rows(step.reward, longest),
+        observation=observation,
+        action=rows(longest, n, dtype=jnp.int32),
+        reward=rows(longest, n),
         ended=jnp.zeros((envs, places), bool),
         length=jnp.zeros((envs, places), jnp.int32),
         place=jnp.zeros(envs, jnp.int32),

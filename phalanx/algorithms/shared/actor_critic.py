@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Networks
-from phalanx.algorithms.shared.actors import Actors, ActorsConfig, Half
+from phalanx.algorithms.shared.actors import Actors, ActorsConfig
+from phalanx.algorithms.shared.agents import Half
 from phalanx.algorithms.shared.rates import rates
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
@@ -123,8 +124,8 @@ class ActorCritic(Actors):
     def init(self, key: Array, envs: int) -> Learner:
         actor_key, critic_key = jax.random.split(key)
         return Learner(
-            actor=self._half(self.actor_groups, self.actor, actor_key),
-            critic=self._half(self.critic_groups, self.critic, critic_key),
+            actor=self._half(self.actor_groups, self.actor.init, actor_key),
+            critic=self._half(self.critic_groups, self.critic.init, critic_key),
             critic_memory=jnp.zeros((envs, len(self.value_groups.of_agent), self.critic.memory_size)),
             value_norm=RunningNorm.start(self.critic_groups.count),
             gradient_steps=jnp.int32(0),

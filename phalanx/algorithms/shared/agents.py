@@ -1,0 +1,144 @@
+"""What all learners share whose agents act by networks: who acts with which, and how each group learns.
+
+Everything that is learnt is learnt a group at a time: gradient clipping and the optimiser are each group's
+own, so that with one group an agent the agents learn independently.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from phalanx.algorithms.base import Algorithm, Networks
+from phalanx.algorithms.shared.rates import rates
+from phalanx.config import option
+from phalanx.networks import sharing
+from phalanx.networks.torsos import Network
+from phalanx.types import Array, PyTree
+
+Reward = Literal["own", "mean", "sum"]
+
+
+@dataclass(frozen=True)
+class AgentsConfig:
+    """What every learner with networks can be told."""
+
+    network: Literal["mlp", "gru"] = option("mlp", "torso of the networks; gru remembers")
+    hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
+    layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
+    activation: Literal["relu", "tanh"] = option("tanh", "what stands between layers")
+    feature_norm: bool = option(
+        False,
+        "layer-normalise the inputs; it discards their common scale and offset, which in observations "
+        "of very few entries is information",
+    )
+    agent_id: bool = option(True, "show each agent a one-hot of who it is")
+    last_action: bool = option(False, "show each agent its last action")
+
+    share: str = option("all", "who shares a network: all, team, type, agent, or groups of agents as 0,1;2")
+    reward: Reward = option(
+        "own", "what each agent learns from: its own reward, or the mean or sum over its team"
+    )
+
+    batch_steps: int = option(2048, "env steps a rollout holds, over all environments", at_least=1)
+
+    gamma: float = option(0.99, "discount", at_least=0, at_most=1)
+    lr: float = option(5e-4, "learning rate of the networks that act", above=0)
+    lr_decay: bool = option(False, "let all learning rates fall to zero linearly over the budget")
+    group_lr: str = option(
+        "",
+        "learning rates of single groups by name, START or START:END, as in marine=1e-3:1e-4,medivac=3e-4",
+    )
+    max_grad_norm: float = option(10.0, "clip each group's gradient to this norm", above=0)
+
+
+class Half(NamedTuple):
+    """Parameters and optimiser of all groups of one network, each (G, ...)."""
+
+    params: PyTree
+    optimiser: PyTree
+
+
+class Agents(Algorithm):
+    """A team that acts by networks, each shared by a group of agents. Subclasses make `self.actor`."""
+
+    Config = AgentsConfig
+    config: AgentsConfig
+    actor: Network
+    action_kinds = frozenset({"discrete"})
+
+    def __init__(self, config: AgentsConfig, spec):
+        super().__init__(config, spec)
+        self.actor_groups = sharing.groups(config.share, spec)
+        self.actor_rates = rates(config.lr, self.actor_groups, config.lr_decay, config.group_lr)
+        self.teams = sharing.teams(spec)
+        self.optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), self._scale())
+
+    def _scale(self) -> optax.GradientTransformation:
+        """What becomes of a clipped gradient before the learning rate."""
+        return optax.scale_by_adam(eps=1e-5)
+
+    def _network(self, inputs: int, outputs: int, head_gain: float, kind: str | None = None) -> Network:
+        c = self.config
+        return Network(
+            kind or c.network, inputs, outputs, c.hidden, c.layers, c.activation, c.feature_norm, head_gain
+        )
+
+    @staticmethod
+    def inputs(config: AgentsConfig) -> dict[str, bool]:
+        return {"agent_id": config.agent_id, "last_action": config.last_action}
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.config.batch_steps
+
+    def memory(self, batch: int) -> Array:
+        return jnp.zeros((batch, self.spec.n_agents, self.actor.memory_size))
+
+    def outputs(self, params: PyTree, obs: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+        """obs (T, B, A, O), memory (B, A, H), first (T, B) -> outputs (T, B, A, F), memories (T, B, A, H)."""
+        begins = jnp.broadcast_to(first[..., None, None], (*obs.shape[:-1], 1))
+        return sharing.apply(self.actor_groups, self.actor.apply, params, obs, memory, begins)
+
+    def _half(self, groups: sharing.Groups, init: Callable[[Array], PyTree], key: Array) -> Half:
+        params = sharing.init(groups, init, key)
+        return Half(params, jax.vmap(self.optimiser.init, axis_size=groups.count)(params))
+
+    def team_reward(self, reward: Array) -> Array:
+        """(..., A) -> what each agent learns from, (..., A)."""
+        if self.config.reward == "own":
+            return reward
+        members = self.teams.membership
+        sums = (reward[..., None, :] * members).sum(-1)
+        return sharing.to_agents(self.teams, sums / members.sum(-1) if self.config.reward == "mean" else sums)
+
+    def descend(self, half: Half, grads: PyTree, lr: Array) -> tuple[Half, Array]:
+        """Each group takes its own clipped Adam step at its own rate (G,); also its gradient's norm, (G,)."""
+
+        def step(p, u):
+            return p - lr.reshape(-1, *[1] * (p.ndim - 1)) * u
+
+        def each_group(fn):  # there may be no parameters at all
+            return jax.vmap(fn, axis_size=len(lr))
+
+        updates, optimiser = each_group(self.optimiser.update)(grads, half.optimiser)
+        norms = each_group(lambda g: jnp.float32(optax.global_norm(g)))(grads)
+        return Half(jax.tree.map(step, half.params, updates), optimiser), norms
+
+    def by_group(self, name: str, groups: sharing.Groups, values: Array) -> dict[str, Array]:
+        """What is logged of something that each group has, (..., G)."""
+        if groups.count == 1:
+            return {name: values[..., 0]}
+        return {f"{name}/{group}": values[..., g] for g, group in enumerate(groups.names)}
+
+    def _describe(self, role: str, groups: sharing.Groups, network: Network, sees: str) -> Networks:
+        shapes = jax.eval_shape(network.init, jax.random.key(0))
+        size = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        members = tuple(
+            (name, tuple(self.spec.agents[agent] for agent in groups.members(g)))
+            for g, name in enumerate(groups.names)
+        )
+        return Networks(f"{role} ({network.kind} {network.hidden})", members, size, sees)

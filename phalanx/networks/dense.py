@@ -1,0 +1,26 @@
+"""Linear layers as plain functions, for the small networks inside mixers."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.networks.initialise import orthogonal
+from phalanx.types import Array, PyTree
+
+
+def init(key: Array, sizes: tuple[int, ...]) -> PyTree:
+    """Parameters of linear layers from each size to the next: orthogonal weights, zero biases."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        {"kernel": orthogonal(jax.random.normal(each, (a, b))), "bias": jnp.zeros(b)}
+        for each, (a, b) in zip(keys, pairwise(sizes), strict=True)
+    ]
+
+
+def apply(params: PyTree, x: Array, between: Callable[[Array], Array] = jax.nn.relu) -> Array:
+    """(..., first size) -> (..., last size), with `between` after all layers but the last."""
+    for i, layer in enumerate(params):
+        x = (between(x) if i else x) @ layer["kernel"] + layer["bias"]
+    return x

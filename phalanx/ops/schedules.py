@@ -1,0 +1,10 @@
+"""Values that change with the clock."""
+
+import jax.numpy as jnp
+
+from phalanx.types import Array
+
+
+def linear(start: float, end: float, over: float, now: Array) -> Array:
+    """From `start` to `end` in a straight line while `now` goes from 0 to `over`, and `end` afterwards."""
+    return start + jnp.minimum(now / over, 1.0) * (end - start)
