@@ -1,7 +1,7 @@
 """Recurrent double Q-learning for a team on a replay of whole episodes, with a slot for a mixer.
 
-The learner that IQL, VDN, QMIX and QPLEX are settings of: an algorithm is its `mix`, which makes of the values
-of what each agent did the value of what the team did. As PyMARL has it (Samvelyan et al. 2019,
+The learner that IQL, VDN, QMIX and QPLEX are settings of: an algorithm is its `mix`, which makes of the
+values of what each agent did the value of what the team did. As PyMARL has it (Samvelyan et al. 2019,
 https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https://arxiv.org/abs/2102.03479.
 """
 

@@ -1,0 +1,238 @@
+"""The value family: targets against slow loops, mixers against what they promise (pitfalls C13, C14, C30)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import build
+from test_ppo import CLOCK, rollout_of
+
+from phalanx.algorithms.shared.value import Weights, best_of
+from phalanx.data import replay
+from phalanx.data.replay import Episodes
+from phalanx.errors import PhalanxError
+from phalanx.types import Observation
+
+SMALL = {"batch_steps": 64, "hidden": 8, "buffer": 200, "episodes": 6}
+ALGORITHMS = ("iql", "vdn", "qmix", "qplex")
+
+
+def learner_of(name="qmix", env="debug/roles", **options):
+    options = {**SMALL, "reward": "mean", **options}
+    return build(name, env, env_options={"time_limit": 6}, **options)
+
+
+def batch_of(loop, seed=0, episodes=6, longest=6):
+    """Random episodes of random lengths, some ended and some cut; everything after the last step is noise."""
+    spec, rng = loop.env.spec, np.random.default_rng(seed)
+    rows, n = (longest + 1, episodes), spec.n_agents
+    length = rng.integers(1, longest + 1, episodes)
+    length[0], length[1] = 1, longest
+    steps = np.arange(longest)[:, None]
+    last = steps == length - 1
+    avail = rng.random((*rows, n, spec.n_actions)) < 0.6
+    avail[..., 0] = True
+    action = rng.integers(0, spec.n_actions, (longest, episodes, n)).astype(np.int32)
+    seen = Observation(
+        rng.normal(size=(*rows, n, spec.obs_size)).astype(np.float32),
+        rng.normal(size=(*rows, spec.state_size)).astype(np.float32),
+        avail,
+        rng.random((*rows, n)) < 0.8,
+    )
+    reward = rng.normal(size=(longest, episodes, n)).astype(np.float32)
+    ended = last & (rng.random(episodes) < 0.5)
+    ended[:, 0] = last[:, 0]
+    return jax.tree.map(jnp.asarray, Episodes(seen, action, reward, ended, last, steps < length)), length
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("iql", "td"), ("qmix", "td"), ("vdn", "n_step"), ("qplex", "q_lambda"), ("vdn", "td_lambda")],
+)
+def test_targets_equal_a_slow_loop(name, target, double):
+    """Step by step through each episode, from the formula; what stands after its end changes nothing."""
+    loop = learner_of(name, target=target, double_q=double, n_steps=3, td_lambda=0.7, gamma=0.9)
+    algorithm, c = loop.algorithm, loop.algorithm.config
+    learner, other = (algorithm.init(jax.random.key(i), 4) for i in (0, 1))
+    batch, length = batch_of(loop)
+    target_weights = Weights(other.actor.params, other.mixer.params)
+    q = algorithm.q_values(learner.actor.params, batch)
+    found = np.asarray(jax.jit(algorithm.targets)(q, target_weights, batch))
+    after = np.asarray(algorithm.q_values(target_weights.actor, batch))
+    q, avail = np.asarray(q), np.asarray(batch.observation.avail)
+
+    def mixed(t, n, action):
+        chosen = np.array([after[t, n, a, u] for a, u in enumerate(action)])
+        best = np.where(avail[t, n], after[t, n], -np.inf).max(-1)
+        args = (chosen, best, np.array(action), np.asarray(batch.observation.state)[t, n])
+        return np.asarray(algorithm.mix(target_weights.mixer, *map(jnp.asarray, args)))
+
+    for n, steps in enumerate(length):
+        reward = np.asarray(algorithm.mixed_reward(batch.reward[:, n]))
+        ended = bool(batch.terminated[steps - 1, n])
+
+        def greedy(t, n=n):
+            scores = np.where(avail[t, n], q[t, n] if double else after[t, n], -np.inf)
+            return mixed(t, n, scores.argmax(-1))
+
+        def bootstrap(t, n=n, steps=steps, ended=ended, greedy=greedy):  # what row t is worth
+            if t == steps and ended:
+                return 0.0
+            if target == "td_lambda" and t < steps:
+                return mixed(t, n, np.asarray(batch.action)[t, n])
+            return greedy(t)
+
+        value = bootstrap(steps)
+        for t in reversed(range(steps)):
+            if target == "td":
+                expected = reward[t] + c.gamma * bootstrap(t + 1)
+            elif target == "n_step":
+                stop = min(t + c.n_steps, steps)
+                expected = sum(c.gamma ** (i - t) * reward[i] for i in range(t, stop))
+                expected = expected + c.gamma ** (stop - t) * bootstrap(stop)
+            else:
+                onward = (
+                    value if t == steps - 1 else (1 - c.td_lambda) * bootstrap(t + 1) + c.td_lambda * value
+                )
+                expected = value = reward[t] + c.gamma * onward
+            np.testing.assert_allclose(found[t, n], expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_stands_behind_an_episode_changes_nothing(name):
+    """Noise there, or zeros: the same loss and the same gradient."""
+    loop = learner_of(name)
+    algorithm = loop.algorithm
+    learner = algorithm.init(jax.random.key(0), 4)
+    batch, length = batch_of(loop)
+    rows = jnp.arange(len(batch.valid) + 1)[:, None] <= length
+
+    def clean(x, keep):
+        return jnp.where(keep.reshape(*keep.shape, *[1] * (x.ndim - 2)), x, jnp.zeros_like(x))
+
+    other = batch._replace(
+        observation=jax.tree.map(lambda x: clean(x, rows), batch.observation),
+        action=clean(batch.action, batch.valid),
+        reward=clean(batch.reward, batch.valid),
+    )
+    weights = Weights(learner.actor.params, learner.mixer.params)
+    grad = jax.jit(jax.value_and_grad(lambda w, b: algorithm.loss(w, learner.target, b)[0]))
+    for one, two in zip(*map(jax.tree.leaves, (grad(weights, batch), grad(weights, other))), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
+def test_an_illegal_next_action_never_moves_a_target():
+    """C13: however much it would be worth, by either network."""
+    loop = learner_of("qmix")
+    algorithm = loop.algorithm
+    learner = algorithm.init(jax.random.key(0), 4)
+    batch, _ = batch_of(loop)
+    q = algorithm.q_values(learner.actor.params, batch)
+    huge = jnp.where(batch.observation.avail, q, 1e6)
+    plain = algorithm.targets(q, learner.target, batch)
+    np.testing.assert_array_equal(algorithm.targets(huge, learner.target, batch), plain)
+    np.testing.assert_array_equal(best_of(huge, batch), best_of(q, batch))
+
+
+def mixer_of(name, seed=0, **options):
+    loop = learner_of(name, **options)
+    algorithm, spec = loop.algorithm, loop.env.spec
+    params = jax.tree.map(lambda x: x[None], algorithm.init_mixer(jax.random.key(seed)))
+    return algorithm, spec, params
+
+
+@pytest.mark.parametrize("options", [{}, {"positive": "softplus", "hyper_layers": 1}])
+def test_qmix_is_monotonic_in_every_agents_value(options):
+    algorithm, spec, params = mixer_of("qmix", **options)
+    keys = jax.random.split(jax.random.key(1), 2)
+    chosen = 5 * jax.random.normal(keys[0], (300, spec.n_agents))
+    state = 3 * jax.random.normal(keys[1], (300, spec.state_size))
+    action = jnp.zeros((300, spec.n_agents), int)
+    slopes = jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
+    assert (slopes >= 0).all()
+    assert (slopes > 0).mean() > 0.95
+
+
+@pytest.mark.parametrize("name", ["vdn", "qmix", "qplex"])
+def test_the_best_joint_action_is_each_agents_best(name):
+    """Individual-global-max, by enumeration of all joint actions."""
+    for seed in range(5):
+        algorithm, spec, params = mixer_of(name, seed)
+        keys = jax.random.split(jax.random.key(seed), 2)
+        q = 3 * jax.random.normal(keys[0], (spec.n_agents, spec.n_actions))
+        state = jax.random.normal(keys[1], (spec.state_size,))
+        grid = jnp.stack(
+            jnp.meshgrid(*[jnp.arange(spec.n_actions)] * spec.n_agents, indexing="ij"), -1
+        ).reshape(-1, spec.n_agents)
+        chosen = jnp.take_along_axis(q[None], grid[..., None], -1)[..., 0]
+        best = jnp.broadcast_to(q.max(-1), chosen.shape)
+        total = algorithm.mix(params, chosen, best, grid, jnp.broadcast_to(state, (len(grid), len(state))))
+        np.testing.assert_array_equal(grid[total[:, 0].argmax()], q.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "share"), [("iql", "mlp", "agent"), ("qmix", "gru", "type"), ("qplex", "gru", "all")]
+)
+def test_an_update_moves_everything_once_there_are_episodes_enough(name, network, share):
+    loop = learner_of(name, network=network, share=share, gradient_steps=2, target_every=3, epsilon_steps=128)
+    algorithm = loop.algorithm
+    learner, rollout = rollout_of(loop)
+    update = jax.jit(algorithm.update)
+    none_yet, metrics = update(learner, jax.tree.map(lambda x: x[:2], rollout), jax.random.key(0), CLOCK)
+    assert none_yet.gradient_steps == 0
+    assert metrics["value_loss"] == 0
+    after = learner
+    for i in range(3):
+        after, metrics = update(after, rollout, jax.random.key(i), CLOCK)
+    assert after.gradient_steps == 6
+    np.testing.assert_allclose(after.epsilon, 1 - 0.5 * 0.95, rtol=1e-6)
+    for half, before in ((after.actor, learner.actor), (after.mixer, learner.mixer)):
+        pairs = zip(jax.tree.leaves(half.params), jax.tree.leaves(before.params), strict=True)
+        assert all((np.abs(a - b).reshape(len(a), -1).max(1) > 0).all() for a, b in pairs)
+    new = Weights(after.actor.params, after.mixer.params)
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), after.target, new)
+    assert all(jax.tree.leaves(same)), "the sixth step copies the target"
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+
+
+def test_values_when_acting_are_those_of_learning():
+    """C14: from whole episodes with an empty memory at the start, as they were acted by."""
+    loop = learner_of("vdn", network="gru")
+    algorithm = loop.algorithm
+    learner, rollout = rollout_of(loop, rollouts=1)
+
+    def acting(obs, memory, first):
+        return algorithm.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
+
+    acted = np.asarray(jax.vmap(acting)(rollout.observation.obs, rollout.memory, rollout.first))
+    kept = replay.add(learner.replay, rollout)
+    count = int(kept.count)
+    assert count > 2
+    episodes = replay.sample(kept, jax.random.key(0), count)
+    learnt = np.asarray(algorithm.q_values(learner.actor.params, episodes))
+    seen = np.asarray(rollout.observation.obs)
+    for n in range(count):
+        for t in np.flatnonzero(episodes.valid[:, n]):
+            same = (seen == np.asarray(episodes.observation.obs)[t, n]).all((-1, -2))
+            near = np.abs(acted[same] - learnt[t, n]).max((-1, -2))
+            assert near.min() < 1e-5
+
+
+def test_unlike_rewards_are_refused_with_what_to_choose():
+    for name in ("vdn", "qmix", "qplex"):
+        with pytest.raises(PhalanxError, match="choose reward=mean or reward=sum"):
+            learner_of(name, reward="own")
+    learner_of("iql", reward="own")
+    with pytest.raises(PhalanxError, match="is for one team"):
+        build("qmix", "mpe/simple_tag", reward="mean", **SMALL)
+    with pytest.raises(PhalanxError, match="needs one state for all"):
+        build("qmix", "battle/3m", env_options={"state": "agent"}, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"buffer": 8}, "use buffer=64"), ({"episodes": 300}, "more than a buffer of 200")]
+)
+def test_sizes_that_do_not_fit_are_refused(options, said):
+    with pytest.raises(PhalanxError, match=said):
+        learner_of("vdn", **options)
