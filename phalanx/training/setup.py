@@ -87,7 +87,13 @@ def memory_parts(this: Setup) -> dict[str, int]:
     _, rollout = jax.eval_shape(
         lambda p, a: collect(loop.env, loop.algorithm, p, a, loop.length, greedy=False), policy, carry.actors
     )
-    held = {"learner": (carry.learner, carry.best), "environments": carry.actors, "rollout": rollout}
+    replay = getattr(carry.learner, "replay", None)
+    held = {
+        "learner": (carry.learner._replace(replay=None) if replay else carry.learner, carry.best),
+        **({"replay": replay} if replay else {}),
+        "environments": carry.actors,
+        "rollout": rollout,
+    }
     return {name: seeds * device.bytes_of(tree) for name, tree in held.items()}
 
 
@@ -105,8 +111,11 @@ def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
     """What to ask for, when only a `share` of what was asked for fits."""
     if run.seeds * share >= 1:
         return f"try --seeds {int(run.seeds * share)}"
-    if max(parts, key=lambda part: parts[part]) == "learner":
+    largest = max(parts, key=lambda part: parts[part])
+    if largest == "learner":
         return "try smaller networks"
+    if largest == "replay":
+        return f"try a buffer {math.ceil(1 / share)} times smaller"
     return f"try a batch {math.ceil(1 / share)} times smaller, or fewer environments"
 
 
