@@ -16,14 +16,21 @@ from phalanx.config import Option, RunConfig, options_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-# The page of each algorithm; what several have in common stands in README.md beside it.
+# The page of each algorithm, by the page of its family; what all have in common stands in README.md.
+FAMILIES = {
+    "actor_critic.md": {
+        "ippo": "ippo.md",
+        "mappo": "mappo.md",
+        "ia2c": "a2c.md",
+        "maa2c": "a2c.md",
+        "coma": "coma.md",
+        "mappo_distil": "mappo_distil.md",
+    },
+    "q_learning.md": {"iql": "iql.md", "vdn": "vdn.md", "qmix": "qmix.md", "qplex": "qplex.md"},
+}
+# Where to look an algorithm up: what is said later is more particular.
 PAGES = {
-    "ippo": "ippo.md",
-    "mappo": "mappo.md",
-    "ia2c": "a2c.md",
-    "maa2c": "a2c.md",
-    "coma": "coma.md",
-    "mappo_distil": "mappo_distil.md",
+    name: ("README.md", family, page) for family, pages in FAMILIES.items() for name, page in pages.items()
 }
 
 
@@ -51,6 +58,18 @@ def metrics_told(page: str) -> set[str]:
     return set(re.findall(r"^\| `([a-z_]+)` \|", text_of(page), re.MULTILINE))
 
 
+def flags_of(text: str) -> set[str]:
+    """The options that a text names in backticks, but those of environments."""
+    spans = re.findall(r"`[^`\n]+`", text)
+    return {flag.removeprefix("no-") for span in spans for flag in re.findall(r"--(?!env\.)([\w-]+)", span)}
+
+
+def flags_known(algorithms) -> set[str]:
+    """The options of runs of these algorithms."""
+    classes = [RunConfig, *(registry.algorithm(name).Config for name in algorithms)]
+    return {name.replace("_", "-") for cls in classes for name in options_of(cls)} | {"preset", "help"}
+
+
 def says(cell: str, opt: Option, algorithm: str) -> bool:
     """Whether a cell tells an option's default; in `obs (ia2c), state (maa2c)` each has its own."""
     own = re.search(rf"(\S+) \(`{algorithm}`\)", cell)
@@ -61,30 +80,42 @@ def says(cell: str, opt: Option, algorithm: str) -> bool:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_option_and_its_default_is_on_its_page_or_the_common_one(name):
-    told = options_told("README.md") | options_told(PAGES[name])
-    assert f"phalanx train {name} " in text_of(PAGES[name])
+def test_every_algorithm_has_its_page(name):
+    assert f"phalanx train {name} " in text_of(PAGES[name][-1])
+
+
+def test_no_algorithm_that_learns_is_without_a_page():
+    assert set(registry.algorithms()) - {"random", "heuristic"} == set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_option_and_its_default_is_on_its_page_or_a_common_one(name):
+    told = {flag: cell for page in PAGES[name] for flag, cell in options_told(page).items()}
     for opt in options_of(registry.algorithm(name).Config).values():
         flag = opt.name.replace("_", "-")
         assert flag in told, f"docs/algorithms has no row for --{flag} of {name}"
         assert says(told[flag], opt, name), f"the default of --{flag} of {name} is not {told[flag]}"
 
 
-@pytest.mark.parametrize("page", ["README.md", *dict.fromkeys(PAGES.values())])
+@pytest.mark.parametrize("page", dict.fromkeys(page for pages in PAGES.values() for page in pages))
 def test_a_page_names_only_options_that_there_are(page):
-    algorithms = [name for name in PAGES if page in ("README.md", PAGES[name])]
-    classes = [RunConfig, *(registry.algorithm(name).Config for name in algorithms)]
-    known = {name.replace("_", "-") for cls in classes for name in options_of(cls)}
-    for span in re.findall(r"`[^`\n]+`", text_of(page)):
-        for flag in re.findall(r"--(?!env\.)([\w-]+)", span):
-            assert flag.removeprefix("no-") in known | {"preset", "help"}, f"{page} has --{flag}"
+    assert flags_of(text_of(page)) <= flags_known(name for name, pages in PAGES.items() if page in pages)
+
+
+def test_the_page_for_pymarl_names_only_options_that_there_are():
+    text = (DOCS / "from-pymarl.md").read_text(encoding="utf-8")
+    others = {"config", "env-config", "out", "episodes", "which", "json", "checkpoint"}
+    assert flags_of(text) <= flags_known(["mappo", *FAMILIES["q_learning.md"]]) | others
+    of_env = {flag.removeprefix("no-").replace("-", "_") for flag in re.findall(r"--env\.([\w-]{2,})", text)}
+    assert of_env <= set(registry.env_options("battle/3m"))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_metric_is_on_its_page_or_the_common_one(name):
-    metrics = jax.eval_shape(build(name, "debug/roles").init, jnp.int32(0)).tally.metrics
+def test_every_metric_is_on_its_page_or_a_common_one(name):
+    env = "debug/roles" if name in FAMILIES["actor_critic.md"] else "debug/two_step"
+    metrics = jax.eval_shape(build(name, env).init, jnp.int32(0)).tally.metrics
     logged = {metric.partition("/")[0] for metric in metrics}
-    assert logged == metrics_told("README.md") | metrics_told(PAGES[name])
+    assert logged == {metric for page in PAGES[name] for metric in metrics_told(page)}
 
 
 def commands() -> list[str]:

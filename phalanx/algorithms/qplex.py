@@ -21,7 +21,8 @@ class QPLEXConfig(ValueConfig):
     """Every setting of QPLEX."""
 
     heads: int = option(4, "heads of the attention that weighs advantages", at_least=1, at_most=1024)
-    hyper_hidden: int = option(64, "width of the networks inside the mixer", at_least=1, at_most=65_536)
+    hyper_layers: int = option(2, "layers of the networks inside the mixer", at_least=1, at_most=8)
+    hyper_hidden: int = option(64, "width of those", at_least=1, at_most=65_536)
 
 
 class QPLEX(Mixed):
@@ -34,12 +35,13 @@ class QPLEX(Mixed):
         n, state, c = self.spec.n_agents, self.spec.state_size, self.config
         keys = jax.random.split(key, 5)
         joint = n * self.spec.n_actions
+        hidden = (c.hyper_hidden,) * (c.hyper_layers - 1)
         return {
-            "weight": dense.init(keys[0], (state, c.hyper_hidden, n)),
-            "bias": dense.init(keys[1], (state, c.hyper_hidden, n)),
-            "head": dense.init(keys[2], (state, c.hyper_hidden, c.heads)),
-            "agent": dense.init(keys[3], (state, c.hyper_hidden, c.heads * n)),
-            "action": dense.init(keys[4], (state + joint, c.hyper_hidden, c.heads * n)),
+            "weight": dense.init(keys[0], (state, *hidden, n)),
+            "bias": dense.init(keys[1], (state, *hidden, n)),
+            "head": dense.init(keys[2], (state, *hidden, c.heads)),
+            "agent": dense.init(keys[3], (state, *hidden, c.heads * n)),
+            "action": dense.init(keys[4], (state + joint, *hidden, c.heads * n)),
         }
 
     def mix(self, params, chosen, best, action, state):

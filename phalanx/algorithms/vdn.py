@@ -10,6 +10,8 @@ from phalanx.algorithms.shared.value import Mixed
 class VDN(Mixed):
     """Q_tot = sum of Q_i."""
 
+    needs_state = False
+
     def mix(self, params, chosen, best, action, state):
         return chosen.sum(-1, keepdims=True)
 

@@ -46,7 +46,7 @@ class AgentsConfig:
     batch_steps: int = option(2048, "env steps a rollout holds, over all environments", at_least=1)
 
     gamma: float = option(0.99, "discount", at_least=0, at_most=1)
-    lr: float = option(5e-4, "learning rate of the networks that act", above=0)
+    lr: float = option(5e-4, "learning rate of the networks that act (and of a mixer)", above=0)
     lr_decay: bool = option(False, "let all learning rates fall to zero linearly over the budget")
     group_lr: str = option(
         "",

@@ -108,7 +108,11 @@ class Value(Agents):
 
     def _scale(self) -> optax.GradientTransformation:
         adam = self.config.optimiser == "adam"
-        return optax.scale_by_adam(eps=1e-5) if adam else optax.scale_by_rms(decay=0.99, eps=1e-5)
+        return (
+            optax.scale_by_adam(eps=1e-5)
+            if adam
+            else optax.scale_by_rms(decay=0.99, eps=1e-5, eps_in_sqrt=False)
+        )
 
     def _places(self, envs: int) -> int:
         """Places in each environment's ring: one of them is always being written."""
@@ -174,7 +178,7 @@ class Value(Agents):
     def update(self, learner: ValueLearner, rollout: Transition, key: Array, clock: Clock):
         c = self.config
         kept = replay.add(learner.replay, rollout)
-        norm = self.rescale(learner.reward_norm, rollout.reward)
+        norm = self.rescale(learner.reward_norm, self.team_reward(rollout.reward))
         enough = kept.count >= c.episodes
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
 
@@ -212,6 +216,7 @@ class Value(Agents):
         metrics = {
             **jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged),
             **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
+            "mixer_lr": self.mixer_rates.at(clock)[0],
             "epsilon": learner.epsilon,
             "replay_episodes": kept.count.astype(jnp.float32),
             "dead": 1 - rollout.observation.alive.mean(),
@@ -226,8 +231,8 @@ class Value(Agents):
 
     def scaled(self, reward: Array, norm: RunningNorm) -> Array:
         """Rewards (..., A) as they are learnt from."""
-        standard = norm.normalise(reward, (0,) * reward.shape[-1])
-        return self.team_reward(standard if self.config.standardise_rewards else reward)
+        reward = self.team_reward(reward)
+        return norm.normalise(reward, (0,) * reward.shape[-1]) if self.config.standardise_rewards else reward
 
     def loss(self, weights: Weights, target: Weights, batch: Episodes) -> tuple[Array, dict[str, Array]]:
         """How far values of what was done are from their targets, over the steps that were taken."""
@@ -250,7 +255,11 @@ class Value(Agents):
             "q_taken": masks.masked_mean(value, valid),
             "value_target": masks.masked_mean(aim, valid),
         }
-        return masks.masked_mean(size, valid), metrics
+        return self.overall(size, valid), metrics
+
+    def overall(self, size: Array, valid: Array) -> Array:
+        """One loss of many (L, N, K): each group's mean, summed, so that groups learn as if alone."""
+        return masks.grouped_mean(size, valid, self.actor_groups.membership).sum()
 
     def q_values(self, params: PyTree, batch: Episodes) -> Array:
         """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
@@ -288,7 +297,14 @@ class Value(Agents):
         return reward
 
     def networks(self) -> list[Networks]:
-        return [self._describe("values", self.actor_groups, self.actor, "own observation")]
+        mixer = jax.eval_shape(self.init_mixer, jax.random.key(0))
+        size = sum(leaf.size for leaf in jax.tree.leaves(mixer))
+        shown = [self._describe("values", self.actor_groups, self.actor, "own observation")]
+        if size:
+            shown.append(
+                Networks("mixer", (("team", self.spec.agents),), size, "global state and all values")
+            )
+        return shown
 
 
 def best_of(q: Array, batch: Episodes) -> Array:
@@ -298,7 +314,9 @@ def best_of(q: Array, batch: Episodes) -> Array:
 
 
 class Mixed(Value):
-    """A learner of one value for the whole team, which needs one reward and one state for all."""
+    """A learner of one value for the whole team, which needs one reward for all."""
+
+    needs_state = True
 
     def __init__(self, config: ValueConfig, spec):
         super().__init__(config, spec)
@@ -310,8 +328,11 @@ class Mixed(Value):
             )
         if self.teams.count > 1:
             raise PhalanxError(f"{name} is for one team, and {spec.name} has {self.teams.count}: try iql")
-        if spec.agent_state:
+        if spec.agent_state and self.needs_state:
             raise PhalanxError(f"{name} needs one state for all, and {spec.name} has one for each agent")
 
     def mixed_reward(self, reward: Array) -> Array:
         return reward[..., :1]
+
+    def overall(self, size: Array, valid: Array) -> Array:
+        return masks.masked_mean(size, valid)
