@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx.data.normalise import RunningNorm
 from phalanx.ops import distributions, losses, masks
-from phalanx.ops.batching import where_any
+from phalanx.ops.batching import at_size, where_any
 
 LOGITS = jnp.array([[1.0, -2.0, 0.5, 3.0], [0.0, 0.0, 0.0, 0.0]])
 AVAIL = jnp.array([[True, False, True, True], [False, True, False, True]])
@@ -272,3 +272,19 @@ def test_divergence_of_discrete_policies():
     expected = np.where(np.asarray(AVAIL), p * np.log(np.maximum(p, 1e-30) / np.maximum(q, 1e-30)), 0).sum(-1)
     np.testing.assert_allclose(distributions.kl(LOGITS, other, AVAIL), expected, rtol=1e-5)
     np.testing.assert_allclose(distributions.kl(LOGITS, LOGITS, AVAIL), 0, atol=1e-7)
+
+
+def test_at_size_takes_the_smallest_that_fits_and_one_for_a_whole_batch():
+    sums = at_size((2, 4, 8), lambda size, x: (x[:size].sum(), jnp.int32(size)))
+    x = jnp.arange(8.0)
+    for needed, size in ((0, 2), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8)):
+        total, used = jax.jit(sums)(jnp.int32(needed), x)
+        assert used == size
+        assert total == x[:size].sum()
+    totals, used = jax.jit(jax.vmap(sums))(jnp.array([1, 3]), jnp.stack([x, 2 * x]))
+    assert used.tolist() == [4, 4]
+    assert totals.tolist() == [6, 12]
+    totals, used = jax.vmap(sums, (0, None))(jnp.array([1, 2]), x)
+    assert used.tolist() == [2, 2]
+    program = jax.jit(jax.vmap(sums)).lower(jnp.array([1, 3]), jnp.stack([x, x])).as_text()
+    assert "case" in program, "a switch that chooses, not one that computes all"

@@ -136,3 +136,9 @@ def sample(replay: Replay, key: Array, count: int) -> Episodes:
         last=last,
         valid=steps < length,
     )
+
+
+def shortened(episodes: Episodes, steps: int) -> Episodes:
+    """Only the first `steps` steps, and the row after them; no episode must be longer."""
+    first = jax.tree.map(lambda x: x[:steps], episodes)
+    return first._replace(observation=jax.tree.map(lambda x: x[: steps + 1], episodes.observation))

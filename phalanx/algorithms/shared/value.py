@@ -24,10 +24,12 @@ from phalanx.data.replay import Episodes, Replay
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
+from phalanx.ops.batching import at_size
 from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
+PARTS = (0.5, 0.75, 1.0)  # of the time limit: lengths that a gradient is compiled for
 REWARD_MEMORY = 0.999  # of the running scale of rewards, for each rollout
 
 
@@ -182,12 +184,19 @@ class Value(Agents):
         enough = kept.count >= c.episodes
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
 
+        def of_the_first(steps, weights, target, batch):
+            return jax.grad(self.loss, has_aux=True)(weights, target, replay.shortened(batch, steps))
+
+        # No longer than the longest episode that was drawn, or little.
+        longest = self.spec.time_limit
+        gradient = at_size(sorted({ceil(longest * part) for part in PARTS}), of_the_first)
+
         def step(carried, key):
             actor, mixer, target, steps = carried
             batch = replay.sample(kept, key, c.episodes)
             batch = batch._replace(reward=self.scaled(batch.reward, norm))
-            grads, metrics = jax.grad(self.loss, has_aux=True)(
-                Weights(actor.params, mixer.params), target, batch
+            grads, metrics = gradient(
+                batch.valid.sum(0).max(), Weights(actor.params, mixer.params), target, batch
             )
             actor, actor_norms = self.descend(actor, grads.actor, self.actor_rates.at(clock))
             mixer, mixer_norm = self.descend(mixer, grads.mixer, self.mixer_rates.at(clock))
