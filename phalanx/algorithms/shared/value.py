@@ -30,6 +30,7 @@ from phalanx.types import Array, Clock, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 PARTS = (0.5, 0.75, 1.0)  # of the time limit: lengths that a gradient is compiled for
+LONG = 32
 REWARD_MEMORY = 0.999  # of the running scale of rewards, for each rollout
 
 
@@ -187,9 +188,10 @@ class Value(Agents):
         def of_the_first(steps, weights, target, batch):
             return jax.grad(self.loss, has_aux=True)(weights, target, replay.shortened(batch, steps))
 
-        # No longer than the longest episode that was drawn, or little.
+        # Little longer than the longest episode that was drawn; short ones are not worth compiling for.
         longest = self.spec.time_limit
-        gradient = at_size(sorted({ceil(longest * part) for part in PARTS}), of_the_first)
+        sizes = [ceil(longest * part) for part in PARTS] if longest >= LONG else [longest]
+        gradient = at_size(sizes, of_the_first)
 
         def step(carried, key):
             actor, mixer, target, steps = carried
