@@ -49,6 +49,20 @@ PLANS = {
         "--steps 2e6 --seeds 3 --envs 256",
     ),
     "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
+    "value_easy": Plan(
+        {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
+        "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
+        "--steps 2e6 --seeds 3 --save-every 1e6",
+    ),
+    # 50 environments: rollouts of 8 steps, since an update of PyMARL2's has 400. Replays take most of the memory.
+    "value_hard": Plan(
+        {
+            "qmix": "qmix battle/MAP --hidden 128",
+            "qmix_pymarl2": "qmix battle/MAP --preset pymarl2 --envs 50 --eval-every 250000",
+        },
+        "MMM2 bane_vs_bane 2c_vs_64zg 5m_vs_6m 3s_vs_5z",
+        "--steps 5e6 --seeds 3 --buffer 2000 --save-every 2.5e6",
+    ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 2e6 --seeds 3"),
 }
 
@@ -66,7 +80,13 @@ class Job(NamedTuple):
 def jobs(name: str, plan: Plan, out: Path, only: list[str]) -> list[Job]:
     """The commands of a plan."""
     return [
-        Job(name, arm, where, f"phalanx train {words} {plan.options}", out / f"{name}-{arm}-{where}")
+        Job(
+            name,
+            arm,
+            where,
+            f"phalanx train {words} {plan.options}",
+            out / f"{name}-{arm}-{where.replace('/', '_')}",
+        )
         for where in plan.maps.split()
         for arm, words in ((arm, words.replace("MAP", where)) for arm, words in plan.arms.items())
         if not only or where in only
@@ -99,7 +119,7 @@ def run(job: Job, deadline: float) -> None:
             process.kill()
             told = "stopped"
     row = result(job)
-    said = f"wins {row['wins']}" if row else told.strip().splitlines()[-1:]
+    said = f"{row.get('wins') or row['returns']}" if row else told.strip().splitlines()[-1:]
     print(f"{time.perf_counter() - begin:6.0f} s  {job.command}  {said}", flush=True)
 
 
@@ -108,16 +128,16 @@ def result(job: Job) -> dict[str, Any] | None:
     told = facts(job.folder)
     if told.get("status") != "finished":
         return None
-    curves: dict[int, dict[int, float]] = {}
+    last, curves = told["final"]["last"], {}
+    metric = "win_rate" if "win_rate" in last else "return"
     for line in map(json.loads, (job.folder / "metrics.jsonl").open()):
-        curves.setdefault(line["seed"], {})[line["env_steps"]] = round(line["eval/win_rate"], 3)
-    last = told["final"]["last"]
+        curves.setdefault(line["seed"], {})[line["env_steps"]] = round(line[f"eval/{metric}"], 3)
     return {
         "plan": job.plan,
         "arm": job.arm,
         "map": job.map,
         "command": job.command,
-        "wins": [round(seed["win_rate"], 3) for seed in last["seeds"]],
+        **({"wins": [round(seed["win_rate"], 3) for seed in last["seeds"]]} if metric == "win_rate" else {}),
         "returns": [round(seed["return"], 2) for seed in last["seeds"]],
         "episodes": last["episodes"],
         "steps": list(next(iter(curves.values()))),

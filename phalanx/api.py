@@ -24,6 +24,7 @@ from phalanx.report.console import Console
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training import device
 from phalanx.training import run as runs
+from phalanx.training.loop import without_replay
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, setup
 from phalanx.types import Array, Observation, PyTree
@@ -260,9 +261,9 @@ def _policies(
     this, record = _open(run, env)
     # Where sides compete, the best of one is the worst of another.
     which = which or ("last" if this.env.spec.teams else "best")
-    saved = checkpoints.choose(record.checkpoints, checkpoint)
+    saved = checkpoints.choose(record.checkpoints, checkpoint, to_go_on=False)
     like = jax.eval_shape(jax.vmap(this.loop.init), jnp.array(this.seeds, jnp.int32))
-    carry = checkpoints.restore(saved, like)
+    carry = checkpoints.restore(saved, without_replay(like))
     policy = jax.vmap(this.algorithm.policy)(carry.learner) if which == "last" else carry.best.policy
     return this, policy
 

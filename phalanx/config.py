@@ -63,6 +63,9 @@ class RunConfig:
     final_episodes: int = option(
         256, "greedy episodes in the final evaluation of the last and the best parameters", at_least=1
     )
+    save_every: int | None = option(
+        None, "env steps between checkpoints, which are written after evaluations (default: each)", at_least=1
+    )
     keep: int = option(2, "how many of the last checkpoints to keep, besides the best", at_least=1)
     tensorboard: bool = option(True, "write TensorBoard events beside metrics.jsonl")
 

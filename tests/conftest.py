@@ -25,12 +25,16 @@ LONG = bool(os.environ.get("PHALANX_LONG"))
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 
+def small_for(algorithm):
+    """Those of `SMALL` that an algorithm knows; a random team learns nothing."""
+    known = {each.name for each in dataclasses.fields(registry.algorithm(algorithm).Config)}
+    return {} if algorithm == "random" else {key: value for key, value in SMALL.items() if key in known}
+
+
 def build(algorithm, env, envs=4, env_options=None, **options):
     """A loop of a small algorithm in an environment, by name or as an object."""
     cls = registry.algorithm(algorithm)
-    known = {each.name for each in dataclasses.fields(cls.Config)}
-    small = {} if algorithm == "random" else {key: value for key, value in SMALL.items() if key in known}
-    config = cls.Config(**{**small, **options})
+    config = cls.Config(**{**small_for(algorithm), **options})
     bare = registry.make_env(env, env_options or {}) if isinstance(env, str) else env
     prepared = prepare(bare, **cls.inputs(config))
     learner = cls(config, prepared.spec)

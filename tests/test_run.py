@@ -4,18 +4,21 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import LONG, SMALL, build
+from conftest import LONG, SMALL, build, small_for
 
 import phalanx
 from phalanx.api import Run
@@ -28,8 +31,8 @@ KILLS = 5 if LONG else 1
 
 
 def small(out, algorithm="ippo", env="debug/identity", **options):
-    settings = {"steps": 256, "envs": 4, "eval_every": 128, "eval_episodes": 4, "final_episodes": 4, **SMALL}
-    return phalanx.train(algorithm, env, out=out, quiet=True, **{**settings, **options})
+    settings = {"steps": 256, "envs": 4, "eval_every": 128, "eval_episodes": 4, "final_episodes": 4}
+    return phalanx.train(algorithm, env, out=out, quiet=True, **settings | small_for(algorithm) | options)
 
 
 def rows(run):
@@ -39,8 +42,11 @@ def rows(run):
 
 def last_arrays(folder):
     newest = checkpoint.choose(Path(folder) / "checkpoints")
-    with np.load(newest.path / checkpoint.ARRAYS) as arrays:
-        return newest.updates, {name: arrays[name] for name in arrays.files}
+    found = {}
+    for path in newest.path.glob("*.npz"):
+        with np.load(path) as arrays:
+            found |= {name: arrays[name] for name in arrays.files}
+    return newest.updates, found
 
 
 def assert_same_end(one, other):
@@ -250,7 +256,61 @@ def test_a_finished_run_goes_on_to_a_larger_budget_as_if_it_had_it_from_the_star
         phalanx.resume(half.folder)
 
 
+def test_a_replay_that_is_full_resumes_to_the_bit(tmp_path):
+    options = {"algorithm": "qmix", "env": "debug/two_step", "buffer": 64, "episodes": 8}
+    whole = small(tmp_path / "whole", steps=512, **options)
+    half = small(tmp_path / "half", steps=256, **options)
+    _, arrays = last_arrays(half.folder)
+    lengths = arrays[".learner.replay.length"]
+    played, places = half.metrics()[-1]["episodes"], lengths.size
+    assert played > 1.5 * places, "every ring has gone round"
+    assert (lengths > 0).sum() == 64
+    phalanx.resume(half.folder, 512, quiet=True)
+    assert_same_end(whole.folder, half.folder)
+    assert rows(whole) == rows(half)
+
+
 # Checkpoints
+
+
+class Learner(NamedTuple):
+    weights: jax.Array
+    replay: jax.Array | None
+
+
+class Whole(NamedTuple):
+    learner: Learner
+
+
+def test_the_best_checkpoint_loses_its_replay_and_still_plays(tmp_path):
+    carry = Whole(Learner(jnp.arange(3), jnp.arange(5)))
+    for updates, score in enumerate([1.0, 9.0, 2.0, 3.0]):
+        checkpoint.save(tmp_path, carry, updates=updates, score=score, metrics_bytes=0, seconds=0.0, keep=2)
+    assert [each.updates for each in checkpoint.listing(tmp_path)] == [1, 2, 3]
+    with pytest.raises(PhalanxError, match=r"replay.npz is missing, .* use --checkpoint 0000000003"):
+        checkpoint.choose(tmp_path, "0000000001")
+    best = checkpoint.choose(tmp_path, "0000000001", to_go_on=False)
+    like = jax.eval_shape(lambda: carry)
+    played = checkpoint.restore(best, like._replace(learner=like.learner._replace(replay=None)))
+    assert (played.learner.weights == carry.learner.weights).all()
+    last = checkpoint.restore(checkpoint.choose(tmp_path), like)
+    assert (last.learner.replay == carry.learner.replay).all()
+    (tmp_path / "0000000003" / "replay.npz").write_bytes(b"")
+    with pytest.raises(PhalanxError, match=r"replay.npz does not match .* use --checkpoint 0000000002"):
+        checkpoint.choose(tmp_path)
+
+
+def test_checkpoints_can_be_rarer_than_evaluations(tmp_path):
+    run = small(tmp_path / "run", eval_every=64, save_every=150, keep=9)
+    assert len(run.metrics()) == 5
+    assert [each.updates for each in checkpoint.listing(run.folder / "checkpoints")] == [0, 3, 4]
+
+
+def test_checkpoints_that_no_disk_can_hold_are_refused_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(PhalanxError, match=r"checkpoints of this run need .* try --keep 1, or another --out"):
+        small(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_last_few_and_the_best_checkpoints_are_kept(tmp_path):

@@ -1,14 +1,16 @@
 """Checkpoints: the whole carry, written so that a kill at any moment loses nothing.
 
-A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`) and a manifest with
-the checksum of that file and the score of the evaluation it followed. It is written under another
-name and renamed when it is whole. Arrays are stored as they are, so that restoring is exact.
+A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`), those of a replay apart
+(`replay.npz`), and a manifest with the checksums of both and the score of the evaluation it followed. It is
+written under another name and renamed when it is whole. Arrays are stored as they are, so that restoring is
+exact. A replay is large and only needed to go on: of older checkpoints it is dropped.
 """
 
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,8 @@ import numpy as np
 from phalanx.errors import PhalanxError, suggest
 from phalanx.types import PyTree, is_key
 
-ARRAYS, MANIFEST = "carry.npz", "manifest.json"
+ARRAYS, REPLAY, MANIFEST = "carry.npz", "replay.npz", "manifest.json"
+OF_REPLAY = ".learner.replay"  # how the names of its arrays begin
 
 
 class Checkpoint(NamedTuple):
@@ -35,12 +38,22 @@ class Checkpoint(NamedTuple):
     """how long the run had taken"""
     sha256: str = ""
     """checksum of the arrays"""
+    replay_sha256: str | None = None
+    """checksum of the replay; None if the learner has none"""
     unreadable: str | None = None
     """what is wrong with the manifest"""
 
 
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _by_file(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Which array goes into which file."""
+    files: dict[str, dict[str, Any]] = {ARRAYS: {}}
+    for name, leaf in leaves.items():
+        files.setdefault(REPLAY if name.startswith(OF_REPLAY) else ARRAYS, {})[name] = leaf
+    return files
 
 
 def _digest(path: Path) -> str:
@@ -58,7 +71,7 @@ def save(
     seconds: float,
     keep: int,
 ) -> None:
-    """Write a checkpoint and drop all but the last `keep` and the best."""
+    """Write a checkpoint and drop all but the last `keep` and the best, which loses its replay."""
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -68,15 +81,18 @@ def save(
     }
     try:
         unfinished.mkdir(parents=True)
-        with (unfinished / ARRAYS).open("wb") as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-            _flush(file)
+        files = _by_file(arrays)
+        for name, part in files.items():
+            with (unfinished / name).open("wb") as file:
+                np.savez(file, **part)  # pyright: ignore[reportArgumentType]
+                _flush(file)
         manifest = {
             "updates": updates,
             "score": score,
             "metrics_bytes": metrics_bytes,
             "seconds": seconds,
             "sha256": _digest(unfinished / ARRAYS),
+            "replay_sha256": _digest(unfinished / REPLAY) if REPLAY in files else None,
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
             json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
@@ -106,7 +122,9 @@ def _prune(folder: Path, keep: int) -> None:
     # The latest of equals: a team that stays at its best is best represented by its last state.
     best = max(found, key=lambda each: (float("-inf") if each.score is None else each.score, each.updates))
     for each in found[:-keep]:
-        if each.path != best.path:
+        if each.path == best.path:
+            (each.path / REPLAY).unlink(missing_ok=True)
+        else:
             shutil.rmtree(each.path, ignore_errors=True)
 
 
@@ -128,14 +146,20 @@ def _manifest(path: Path) -> Checkpoint:
     return Checkpoint(path, updates, unreadable=f"{MANIFEST} is not what was written")
 
 
-def fault(checkpoint: Checkpoint) -> str | None:
-    """What is wrong with the files of a checkpoint; None if they are what was written."""
+def fault(checkpoint: Checkpoint, to_go_on: bool) -> str | None:
+    """What is wrong with the files of a checkpoint; None if they are what was written.
+
+    To play, its policy is enough; `to_go_on` takes the replay, if there is one.
+    """
     if checkpoint.unreadable:
         return checkpoint.unreadable
-    if not (checkpoint.path / ARRAYS).is_file():
-        return f"{ARRAYS} is missing"
-    if _digest(checkpoint.path / ARRAYS) != checkpoint.sha256:
-        return f"{ARRAYS} does not match its checksum"
+    with_replay = to_go_on and checkpoint.replay_sha256
+    written_files = {ARRAYS: checkpoint.sha256} | ({REPLAY: checkpoint.replay_sha256} if with_replay else {})
+    for name, written in written_files.items():
+        if not (checkpoint.path / name).is_file():
+            return f"{name} is missing" + (", which only the last ones keep" if name == REPLAY else "")
+        if _digest(checkpoint.path / name) != written:
+            return f"{name} does not match its checksum"
     return None
 
 
@@ -146,7 +170,7 @@ def forget_after(checkpoint: Checkpoint) -> None:
             shutil.rmtree(each.path, ignore_errors=True)
 
 
-def choose(folder: Path, name: str | None = None) -> Checkpoint:
+def choose(folder: Path, name: str | None = None, *, to_go_on: bool = True) -> Checkpoint:
     """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered."""
     found = listing(folder)
     if not found:
@@ -155,28 +179,30 @@ def choose(folder: Path, name: str | None = None) -> Checkpoint:
     if name is not None and name not in named:
         raise PhalanxError(f"there is no checkpoint {name!r} in {folder}.{suggest(name, named)}")
     chosen = named[name] if name is not None else found[-1]
-    wrong = fault(chosen)
+    wrong = fault(chosen, to_go_on)
     if wrong is None:
         return chosen
-    sound = [each.path.name for each in found if each.updates < chosen.updates and fault(each) is None]
-    offer = (
-        f"the one before it is sound: use --checkpoint {sound[-1]}" if sound else "none before it is sound"
-    )
+    sound = [each for each in found if each != chosen and fault(each, to_go_on) is None]
+    before = [each for each in sound if each.updates < chosen.updates]
+    offer = "no other is sound"
+    if sound:
+        which, offered = ("before", before[-1]) if before else ("after", sound[-1])
+        offer = f"the one {which} it is sound: use --checkpoint {offered.path.name}"
     raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
 
 
 def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
-    """Read a carry with the structure, shapes and types of `like`."""
-    path = checkpoint.path
-    with np.load(path / ARRAYS, allow_pickle=False) as arrays:
-        wanted = _named_leaves(like)
-        if set(arrays.files) != set(wanted):
-            odd = sorted(set(arrays.files) ^ set(wanted))[0]
-            raise PhalanxError(
-                f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
-            )
-        leaves = [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    """Read a carry with the structure, shapes and types of `like`, which may be one without its replay."""
+    path, wanted, found = checkpoint.path, _named_leaves(like), {}
+    for file, part in _by_file(wanted).items():
+        with np.load(path / file, allow_pickle=False) as arrays:
+            if set(arrays.files) != set(part):
+                odd = sorted(set(arrays.files) ^ set(part))[0]
+                raise PhalanxError(
+                    f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
+                )
+            found |= {name: _leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in part.items()}
+    return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in wanted])
 
 
 def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:

@@ -45,6 +45,12 @@ class Carry(NamedTuple):
     best: Best
 
 
+def without_replay(carry: Carry) -> Carry:
+    """What is left of a carry without what only learning needs, and what is large."""
+    learner = carry.learner
+    return carry._replace(learner=learner._replace(replay=None)) if hasattr(learner, "replay") else carry
+
+
 class Loop:
     """Everything that is compiled, for one algorithm in one environment."""
 

@@ -20,7 +20,7 @@ from phalanx.training import checkpoint
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
 from phalanx.training.loop import Carry, Loop
 from phalanx.training.record import Interrupted, Record
-from phalanx.training.setup import Setup, memory_parts, require_memory, statement
+from phalanx.training.setup import Setup, memory_parts, require_disk, require_memory, statement
 from phalanx.types import Array, PyTree
 
 # Evaluations always begin from these keys, so that two of them differ by the policy alone. The
@@ -28,6 +28,7 @@ from phalanx.types import Array, PyTree
 EVALUATION_KEY, FINAL_KEY = 20_210, 31_415
 # How long the compiled program may run before it is asked whether to stop, and the bar moves.
 SLICE_SECONDS = 1.0
+MUCH = 1e9  # bytes of checkpoints that a user should know of
 
 
 class Programs(NamedTuple):
@@ -229,11 +230,20 @@ class Trainer:
         scores = np.array([row["eval/return"] for row in rows], np.float32)
         self.carry = self.programs.remember(carry, jnp.asarray(scores))
         self.metrics.write(rows)
-        self.save(score=float(scores.mean()))
+        if self.is_to_be_saved:
+            self.save(score=float(scores.mean()))
         shown = ("eval/return", "eval/win_rate", "train/return")
         present = [name for name in shown if all(row.get(name) is not None for row in rows)]
         means = {name: float(np.mean([row[name] for row in rows])) for name in present}
         self.console.evaluation(self.env_steps, self.rate, self.left, means)
+
+    @property
+    def is_to_be_saved(self) -> bool:
+        """Whether a checkpoint is due after an evaluation: the first and the last always have one."""
+        if self.saved_at is None or self.updates == self.this.total_updates:
+            return True
+        steps = (self.updates - self.saved_at) * self.this.algorithm.steps_per_update
+        return steps >= (self.this.config.save_every or 0)
 
     def refuse_breaches(self, tally) -> None:
         """Stop at what would make every later number meaningless. The last checkpoint stays good."""
@@ -305,7 +315,7 @@ def train(this: Setup, folder: Path, console: Console, command: str, started: fl
     """Train from nothing into a new folder, which is made when all is compiled and fits."""
     record = Record(folder)
     record.require_new()
-    programs, memory = ready(this, console)
+    programs, memory = ready(this, console, folder)
     record.create(this, memory, command)
     with record.failures_noted(), stop_requests() as stop:
         trainer = Trainer(this, programs, record, console, stop, started)
@@ -319,7 +329,7 @@ def resume(
     this: Setup, record: Record, saved: checkpoint.Checkpoint, console: Console, started: float
 ) -> Record:
     """Go on from a checkpoint of an existing folder."""
-    programs, _ = ready(this, console)
+    programs, _ = ready(this, console, record.folder)
     with record.failures_noted(), stop_requests() as stop:
         trainer = Trainer(this, programs, record, console, stop, started)
         trainer.restore(saved)
@@ -329,17 +339,20 @@ def resume(
     return record
 
 
-def ready(this: Setup, console: Console) -> tuple[Programs, dict[str, int]]:
+def ready(this: Setup, console: Console, folder: Path) -> tuple[Programs, dict[str, int]]:
     """Say what will run, compile it, and make sure that it fits; also the bytes that it will take."""
     console.say(*statement(this))
     parts = memory_parts(this)
     require_memory(this, parts, sum(parts.values()))
+    on_disk = require_disk(this, parts, folder)
     console.say("compiling ...")
     programs = compile_programs(this)
     memory = {**parts, "total": bytes_needed(programs.advance, at_least=sum(parts.values()))}
     require_memory(this, parts, memory["total"])
     shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
     console.say(f"memory {megabytes(memory['total'])} ({shown}, the rest for learning)")
+    if on_disk > MUCH:
+        console.say(f"disk {megabytes(on_disk)} for checkpoints; --save-every writes them less often")
     return programs, memory
 
 

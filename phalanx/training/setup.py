@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -17,7 +19,7 @@ from phalanx.errors import PhalanxError
 from phalanx.report.console import megabytes, table
 from phalanx.training import device
 from phalanx.training.collect import collect
-from phalanx.training.loop import Loop
+from phalanx.training.loop import Loop, without_replay
 
 MOST_UPDATES = 2**31 - 1  # counters and seeds are 32-bit integers
 
@@ -89,7 +91,7 @@ def memory_parts(this: Setup) -> dict[str, int]:
     )
     replay = getattr(carry.learner, "replay", None)
     held = {
-        "learner": (carry.learner._replace(replay=None) if replay else carry.learner, carry.best),
+        "learner": (without_replay(carry).learner, carry.best),
         **({"replay": replay} if replay else {}),
         "environments": carry.actors,
         "rollout": rollout,
@@ -105,6 +107,25 @@ def require_memory(this: Setup, parts: Mapping[str, int], needed: int) -> None:
             f"this run needs {megabytes(needed)} of memory and {megabytes(free)} are free: "
             f"{_smaller(this.config, parts, free / needed)}"
         )
+
+
+def require_disk(this: Setup, parts: Mapping[str, int], folder: Path) -> int:
+    """Refuse what cannot be saved, and say what might; else the bytes that checkpoints will take.
+
+    There are `keep` of them and the one that is being written; the best has no replay.
+    """
+    each = sum(size for name, size in parts.items() if name != "rollout")
+    needed = (this.config.keep + 1) * each
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
+    free = shutil.disk_usage(there).free + taken
+    if needed > free:
+        replay = ", a smaller buffer" if "replay" in parts else ""
+        raise PhalanxError(
+            f"checkpoints of this run need {megabytes(needed)} and {megabytes(free)} are free in {there}: "
+            f"try --keep 1{replay}, or another --out"
+        )
+    return needed
 
 
 def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
