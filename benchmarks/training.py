@@ -16,6 +16,7 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import jax
@@ -83,12 +84,12 @@ def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
     return Timed(updates * STEPS * envs * seeds, work)
 
 
-def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
-    """JaxMARL's own script, without its logging."""
-    script = checkout / "baselines" / "MAPPO" / "mappo_rnn_smax.py"
+def script_of(checkout: Path, path: str) -> Any:
+    """A training script of JaxMARL as a module, without its logging."""
+    script = checkout / "baselines" / path
     if not script.exists():
         raise SystemExit(f"{checkout} is no checkout of JaxMARL: {script} is missing")
-    spec = importlib.util.spec_from_file_location("mappo_rnn_smax", script)
+    spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -96,6 +97,12 @@ def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
         sys.modules.setdefault(unused, mock.MagicMock())
     with mock.patch("builtins.print"):
         spec.loader.exec_module(module)
+    return module
+
+
+def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
+    """JaxMARL's own script, without its logging."""
+    module = script_of(checkout, "MAPPO/mappo_rnn_smax.py")
     config = {
         "LR": 0.002,
         "NUM_ENVS": envs,

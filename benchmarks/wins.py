@@ -54,7 +54,7 @@ PLANS = {
         "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
         "--steps 2e6 --seeds 3 --save-every 1e6",
     ),
-    # 50 environments: rollouts of 8 steps, since an update of PyMARL2's has 400. Replays take most of the memory.
+    # PyMARL2's updates have 400 env steps: 50 environments make rollouts of 8.
     "value_hard": Plan(
         {
             "qmix": "qmix battle/MAP --hidden 128",

@@ -113,3 +113,22 @@ def test_all_whole_episodes_are_equally_likely():
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == int(kept.count)
     np.testing.assert_allclose(counts / counts.sum(), 1 / len(counts), rtol=0.15)
+
+
+@pytest.mark.parametrize(("envs", "rows", "chunk", "length"), [(1, 7, 3, 1), (3, 8, 8, 4), (2, 11, 4, 11)])
+def test_stretches_of_steps_are_those_of_a_list(envs, rows, chunk, length):
+    """Round the ring many times: every stretch that the last steps hold is drawn, once, and no other."""
+    number = np.arange(60 * envs).reshape(60, envs)
+    stream = {"number": number.astype(np.int32), "pair": np.stack([number, -number], -1).astype(np.float32)}
+    kept = replay.no_steps(jax.tree.map(lambda x: x[0], stream), rows)
+    add = jax.jit(replay.add_steps)
+    for begin in range(0, 60 - chunk + 1, chunk):
+        kept = add(kept, jax.tree.map(lambda x, b=begin: x[b : b + chunk], stream))
+        last = number[: begin + chunk][-rows:]
+        assert kept.filled == len(last)
+        listed = {tuple(last[t : t + length, b]) for t in range(len(last) - length + 1) for b in range(envs)}
+        if listed:
+            drawn = jax.device_get(replay.sample_steps(kept, jax.random.key(begin), len(listed), length))
+            assert {tuple(column) for column in drawn["number"].T} == listed
+            np.testing.assert_array_equal(drawn["pair"][..., 1], -drawn["number"].astype(np.float32))
+            assert drawn["number"].dtype == np.int32

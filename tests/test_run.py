@@ -21,11 +21,15 @@ import pytest
 from conftest import LONG, SMALL, build, small_for
 
 import phalanx
+from phalanx import registry
 from phalanx.api import Run
+from phalanx.config import Layer, merge
 from phalanx.errors import PhalanxError
 from phalanx.report import plots
 from phalanx.training import checkpoint, device
 from phalanx.training.record import Record
+from phalanx.training.run import bytes_needed, compile_programs
+from phalanx.training.setup import setup
 
 KILLS = 5 if LONG else 1
 
@@ -453,6 +457,30 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
     before, carry = resident(200, carry)
     after, _ = resident(2000, carry)
     assert after - before < 20e6
+
+
+def test_the_plan_of_memory_is_what_a_run_takes():
+    """With a replay that outweighs all else: within a tenth, and no more after many updates."""
+    env, options = "debug/identity", {"batch_steps": 64, "hidden": 8, "buffer": 300_000, "reward": "mean"}
+    layer = Layer("test", {"algorithm": options, "run": {"envs": 4}})
+    config = registry.algorithm("qmix").Config
+    this = setup(merge(("qmix", env), config, {}, [layer]), registry.make_env(env, {}))
+    programs = compile_programs(this)
+    planned = bytes_needed(programs.advance, at_least=0)
+    assert planned > 300e6
+
+    def resident(calls, carry):
+        for _ in range(calls):
+            carry = programs.advance(carry, jnp.int32(1), jnp.int32(1000))
+        jax.block_until_ready(carry)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), carry
+
+    before, _ = resident(0, None)
+    first, carry = resident(20, programs.init(jnp.array([0], jnp.int32)))
+    assert (first - before) / planned == pytest.approx(1, abs=0.1)
+    later, _ = resident(200, carry)
+    assert later - first < 0.05 * planned
 
 
 # Policies

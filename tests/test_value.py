@@ -206,7 +206,7 @@ def test_values_when_acting_are_those_of_learning():
         return algorithm.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
 
     acted = np.asarray(jax.vmap(acting)(rollout.observation.obs, rollout.memory, rollout.first))
-    kept = replay.add(learner.replay, rollout)
+    kept = replay.add(learner.replay, replay.without_state(rollout))
     count = int(kept.count)
     assert count > 2
     episodes = replay.sample(kept, jax.random.key(0), count)

@@ -1,8 +1,12 @@
-"""Replay on the device: the last episodes of every environment, sampled whole.
+"""Replay on the device: the last episodes of every environment, sampled whole; or its last steps, in a row.
 
-Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place
-holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a
-row too. An episode can be sampled once it is over; the place after it is then free to be overwritten.
+Episodes: each of B environments writes into a ring of C places of its own, so that two never compete for
+one. A place holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any
+reset, is a row too. An episode can be sampled once it is over; the place after it is then free to be
+overwritten.
+
+Steps: all environments write side by side into one ring of C rows, of whatever is kept of a step. What is
+sampled is any number of steps in a row, of one environment; one is a single transition.
 """
 
 from typing import NamedTuple
@@ -10,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.types import Array, EnvSpec, Observation, Transition
+from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 
 class Episodes(NamedTuple):
@@ -54,7 +58,7 @@ class Replay(NamedTuple):
         return (self.length > 0).sum()
 
 
-def empty(spec: EnvSpec, envs: int, places: int) -> Replay:
+def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> Replay:
     """A replay for an environment with discrete actions."""
     n, longest = spec.n_agents, spec.time_limit
 
@@ -62,6 +66,7 @@ def empty(spec: EnvSpec, envs: int, places: int) -> Replay:
         return jnp.zeros((envs, places, count, *shape), dtype)
 
     state = (n, spec.state_size) if spec.agent_state else (spec.state_size,)
+    state = state if with_state else (0,)
     observation = Observation(
         obs=rows(longest + 1, n, spec.obs_size),
         state=rows(longest + 1, *state),
@@ -76,6 +81,17 @@ def empty(spec: EnvSpec, envs: int, places: int) -> Replay:
         length=jnp.zeros((envs, places), jnp.int32),
         place=jnp.zeros(envs, jnp.int32),
         step=jnp.zeros(envs, jnp.int32),
+    )
+
+
+def without_state(rollout: Transition) -> Transition:
+    """A rollout for a replay that keeps no state."""
+
+    def blind(seen: Observation) -> Observation:
+        return seen._replace(state=jnp.zeros((*seen.alive.shape[:-1], 0)))
+
+    return rollout._replace(
+        observation=blind(rollout.observation), next_observation=blind(rollout.next_observation)
     )
 
 
@@ -142,3 +158,47 @@ def shortened(episodes: Episodes, steps: int) -> Episodes:
     """Only the first `steps` steps, and the row after them; no episode must be longer."""
     first = jax.tree.map(lambda x: x[:steps], episodes)
     return first._replace(observation=jax.tree.map(lambda x: x[: steps + 1], episodes.observation))
+
+
+class Steps(NamedTuple):
+    """The last steps of all environments."""
+
+    kept: PyTree
+    """(C, B, ...)"""
+    row: Array
+    """() int32: where the next step is written"""
+    filled: Array
+    """() int32: rows that hold something"""
+
+
+def no_steps(step: PyTree, rows: int) -> Steps:
+    """An empty ring for steps like `step` (B, ...), arrays or shapes."""
+    kept = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), step)
+    return Steps(kept, jnp.int32(0), jnp.int32(0))
+
+
+def add_steps(steps: Steps, rollout: PyTree) -> Steps:
+    """Write a rollout (T, B, ...) down, in the place of the oldest rows; there must be T rows or more."""
+    rows = jax.tree.leaves(steps.kept)[0].shape[0]
+    length = jax.tree.leaves(rollout)[0].shape[0]
+    where = (steps.row + jnp.arange(length)) % rows
+    return Steps(
+        kept=jax.tree.map(lambda kept, new: kept.at[where].set(new), steps.kept, rollout),
+        row=(steps.row + length) % rows,
+        filled=jnp.minimum(steps.filled + length, rows),
+    )
+
+
+def sample_steps(steps: Steps, key: Array, count: int, length: int) -> PyTree:
+    """Draw `count` different stretches of `length` steps, (length, count, ...), all equally likely.
+
+    A stretch is of one environment, in order of time. Episodes may end in it: what is kept must tell.
+    There must be so many stretches: `filled` - `length` + 1 for each environment.
+    """
+    rows, envs = jax.tree.leaves(steps.kept)[0].shape[:2]
+    age = (jnp.arange(rows) - steps.row) % rows  # of all rows the oldest has 0, written or not
+    begins = (age >= rows - steps.filled) & (age <= rows - length)
+    luck = jnp.where(begins[:, None], jax.random.uniform(key, (rows, envs)), -1.0)
+    _, which = jax.lax.top_k(luck.reshape(-1), count)
+    row = (which // envs + jnp.arange(length)[:, None]) % rows
+    return jax.tree.map(lambda x: x[row, which % envs], steps.kept)

@@ -103,6 +103,8 @@ class Value(Agents):
 
     Config = ValueConfig
     config: ValueConfig
+    needs_state = False
+    """whether `mix` looks at the state; if not, none is kept"""
 
     def __init__(self, config: ValueConfig, spec):
         super().__init__(config, spec)
@@ -140,7 +142,7 @@ class Value(Agents):
         """Values of what agents did, `chosen` (..., A), as values that are learnt, (..., K).
 
         K is 1 for a value of the whole team, or A. `best` (..., A) is what each agent's best action is worth,
-        `action` (..., A) what was done, `state` (..., X).
+        `action` (..., A) what was done, `state` (..., X) if it `needs_state`, else (..., 0).
         """
 
     def init_mixer(self, key: Array) -> PyTree:
@@ -157,7 +159,7 @@ class Value(Agents):
             actor=actor,
             mixer=mixer,
             target=Weights(actor.params, mixer.params),
-            replay=replay.empty(self.spec, envs, self._places(envs)),
+            replay=replay.empty(self.spec, envs, self._places(envs), self.needs_state),
             reward_norm=RunningNorm.start(1),
             epsilon=jnp.float32(self.config.epsilon),
             gradient_steps=jnp.int32(0),
@@ -180,9 +182,10 @@ class Value(Agents):
 
     def update(self, learner: ValueLearner, rollout: Transition, key: Array, clock: Clock):
         c = self.config
-        kept = replay.add(learner.replay, rollout)
+        kept = replay.add(learner.replay, rollout if self.needs_state else replay.without_state(rollout))
         norm = self.rescale(learner.reward_norm, self.team_reward(rollout.reward))
-        enough = kept.count >= c.episodes
+        # One of each environment's at least: what is over first is short.
+        enough = (kept.count >= c.episodes) & (kept.length > 0).any(1).all()
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
 
         def of_the_first(steps, weights, target, batch):

@@ -1,0 +1,181 @@
+"""How fast QMIX trains: the work of JaxMARL's `qmix_rnn` on our `battle/3m` and `mpe/simple_spread`.
+
+    python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks 3m simple_spread] [--repeats 3]
+
+Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
+gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
+https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed in the same run, call
+by call in turn; ratios are against it. It draws 32 rollouts of 128 (26) steps, in which one episode follows
+another; ours 32 episodes. Since those are shorter, there is a second line with as many steps in a draw as
+JaxMARL has.
+"""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from rollout import load, take_turns
+from training import Timed, script_of
+
+from phalanx import registry
+from phalanx.config import Layer, merge
+from phalanx.training import device
+from phalanx.training.run import compile_programs
+from phalanx.training.setup import setup
+
+DRAWN = 32
+
+
+class Task(NamedTuple):
+    """One piece of work, ours and JaxMARL's."""
+
+    env: str
+    envs: int
+    steps: int
+    gradient_steps: int
+    options: dict[str, Any]
+    peer: dict[str, Any]
+    updates: int
+    """in each timed call"""
+
+    @property
+    def env_steps(self) -> int:
+        """Of a timed call."""
+        return self.updates * self.envs * self.steps
+
+
+TASKS = {
+    "3m": Task(
+        "battle/3m",
+        envs=16,
+        steps=128,
+        gradient_steps=8,
+        options={"hidden": 512, "mixer_hidden": 64, "hyper_hidden": 256, "target_every": 80},
+        peer={
+            "ENV_NAME": "HeuristicEnemySMAX",
+            "MAP_NAME": "3m",
+            "ENV_KWARGS": {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"},
+            "HIDDEN_SIZE": 512,
+            "MIXER_EMBEDDING_DIM": 64,
+            "MIXER_HYPERNET_HIDDEN_DIM": 256,
+            "TARGET_UPDATE_INTERVAL": 10,
+            "REW_SCALE": 10.0,
+        },
+        updates=1,
+    ),
+    "simple_spread": Task(
+        "mpe/simple_spread",
+        envs=8,
+        steps=26,
+        gradient_steps=1,
+        options={
+            "hidden": 64,
+            "mixer_hidden": 32,
+            "hyper_hidden": 128,
+            "target_every": 200,
+            "reward": "mean",
+        },
+        peer={
+            "ENV_NAME": "MPE_simple_spread_v3",
+            "ENV_KWARGS": {},
+            "HIDDEN_SIZE": 64,
+            "MIXER_EMBEDDING_DIM": 32,
+            "MIXER_HYPERNET_HIDDEN_DIM": 128,
+            "TARGET_UPDATE_INTERVAL": 200,
+        },
+        updates=50,
+    ),
+}
+
+
+def ours(task: Task, episodes: int) -> Timed:
+    """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
+    settings = {
+        "network": "gru",
+        "batch_steps": task.envs * task.steps,
+        "gradient_steps": task.gradient_steps,
+        "episodes": episodes,
+        "buffer": 5000,
+        **task.options,
+    }
+    layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": task.envs}})
+    qmix = registry.algorithm("qmix").Config
+    resolved = merge(("qmix", task.env), qmix, registry.env_options(task.env), [layer])
+    this = setup(resolved, registry.make_env(task.env, resolved.env))
+    programs = compile_programs(this)
+    carry = [programs.init(jnp.array([0], jnp.int32))]
+
+    def work():
+        carry[0] = programs.advance(carry[0], jnp.int32(task.updates), jnp.int32(1000))
+        return carry[0].updates
+
+    while not carry[0].learner.gradient_steps.all():
+        work()
+    return Timed(task.env_steps, work)
+
+
+def jaxmarl(checkout: Path, task: Task) -> Timed:
+    """JaxMARL's own script, which here learns from its first update on."""
+    module = script_of(checkout, "QLearning/qmix_rnn.py")
+    config = {
+        "NUM_ENVS": task.envs,
+        "NUM_STEPS": task.steps,
+        "TOTAL_TIMESTEPS": task.env_steps,
+        "BUFFER_SIZE": 5000,
+        "BUFFER_BATCH_SIZE": DRAWN,
+        "MIXER_INIT_SCALE": 0.001,
+        "EPS_START": 1.0,
+        "EPS_FINISH": 0.05,
+        "EPS_DECAY": 0.1,
+        "MAX_GRAD_NORM": 10,
+        "TAU": 1.0,
+        "NUM_EPOCHS": task.gradient_steps,
+        "LR": 0.0005,
+        "LEARNING_STARTS": 0,
+        "GAMMA": 0.99,
+        "TEST_DURING_TRAINING": False,
+        "TEST_NUM_ENVS": 1,
+        "WANDB_MODE": "disabled",
+        **task.peer,
+    }
+    make_buffer = module.fbx.make_trajectory_buffer
+    with mock.patch.object(
+        module.fbx,
+        "make_trajectory_buffer",
+        lambda **options: make_buffer(**{**options, "min_length_time_axis": 1}),
+    ):
+        env, _ = module.env_from_config(config)
+        key = jax.random.PRNGKey(0)
+        program = jax.jit(module.make_train(config, env)).lower(key).compile()
+    return Timed(task.env_steps, lambda: program(key))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--jaxmarl", type=Path, help="a checkout of JaxMARL to compare with")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
+    print(f"\n{'QMIX, env steps/s':<44} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
+    for name in args.tasks:
+        task = TASKS[name]
+        limit = registry.make_env(task.env, {}).spec.time_limit
+        runs = {n: ours(task, n) for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))}
+        peer = jaxmarl(args.jaxmarl, task) if args.jaxmarl else None
+        take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
+        for episodes, run in runs.items():
+            theirs = f"{peer.rate:>12,.0f}" if peer else f"{'-':>12}"
+            ratio = f"{run.rate / peer.rate:>6.1f}x" if peer else f"{'-':>7}"
+            what = f"{name}, {episodes} episodes in a draw"
+            print(f"  {what:<42} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
+    print(f"\n{load()} at the end")
+
+
+if __name__ == "__main__":
+    main()
