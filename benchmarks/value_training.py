@@ -4,7 +4,7 @@
 
 Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
 gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
-https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed in the same run, call
+https://github.com/FLAIROx/JaxMARL (and `pip install .[bench]`) its own script is timed in the same run, call
 by call in turn; ratios are against it. It draws 32 rollouts of 128 (26) steps, in which one episode follows
 another; ours 32 episodes. Since those are shorter, there is a second line with as many steps in a draw as
 JaxMARL has.
