@@ -61,7 +61,7 @@ PLANS = {
             "qmix_pymarl2": "qmix battle/MAP --preset pymarl2 --envs 50 --eval-every 250000",
         },
         "MMM2 bane_vs_bane 2c_vs_64zg 5m_vs_6m 3s_vs_5z",
-        "--steps 5e6 --seeds 3 --buffer 2000 --save-every 2.5e6",
+        "--steps 5e6 --seeds 3 --buffer 1000 --save-every 2.5e6",
     ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 2e6 --seeds 3"),
 }
@@ -119,6 +119,9 @@ def run(job: Job, deadline: float) -> None:
             process.kill()
             told = "stopped"
     row = result(job)
+    if row:  # nobody goes on from it: its replay would only fill the disk
+        for replay in job.folder.glob("checkpoints/*/replay.npz"):
+            replay.unlink()
     said = f"{row.get('wins') or row['returns']}" if row else told.strip().splitlines()[-1:]
     print(f"{time.perf_counter() - begin:6.0f} s  {job.command}  {said}", flush=True)
 
