@@ -17,6 +17,7 @@ RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
 DISTIL = HERE / "data" / "distil.json"
+PUBLISHED_QMIX = HERE / "data" / "published_qmix.json"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -161,8 +162,8 @@ def _how(trained: dict[str, Any]) -> str:
 def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     published = json.loads(PUBLISHED.read_text())["wins"]
-    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] != "others"]
     classes = ["easy", "easy_long", "hard", "super_hard"]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in classes]
     rows.sort(key=lambda row: (classes.index(row["plan"]), row["map"].lower()))
     return table(
         ["battle", "class", "steps a seed", "wins % of each seed", "median", "published", "seconds"],
@@ -215,6 +216,25 @@ def distil() -> str:
 def _earned_by(row: dict[str, Any]) -> str:
     spread = f"{mean(row['returns']):.2f} ({min(row['returns']):.2f} to {max(row['returns']):.2f})"
     return f"{100 * mean(row['wins']):.0f} % wins, {spread}"
+def values() -> str:
+    """How often learners of values win, beside what is published of QMIX."""
+    published = json.loads(PUBLISHED_QMIX.read_text())["wins"]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"].startswith("value_")]
+    return table(
+        ["battle", "algorithm", "steps a seed", "wins % of each seed", "median", "QMIX, published", "seconds"],
+        [
+            [
+                f"`{row['map']}`",
+                f"`{row['arm']}`",
+                _steps(row),
+                _percents(row["wins"]),
+                f"{100 * median(row['wins']):.0f}",
+                str(published.get(row["map"], "-")),
+                str(row["seconds"]),
+            ]
+            for row in sorted(rows, key=lambda row: (row["plan"], row["map"].lower(), row["arm"]))
+        ],
+    )
 
 
 def _steps(row: dict[str, Any]) -> str:
@@ -226,7 +246,7 @@ def _percents(shares: list[float]) -> str:
 
 
 PAGES = {
-    "results.md": {"wins": wins, "others": others, "distil": distil},
+    "results.md": {"wins": wins, "others": others, "distil": distil, "values": values},
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }
