@@ -221,7 +221,15 @@ def values() -> str:
     published = json.loads(PUBLISHED_QMIX.read_text())["wins"]
     rows = [row for row in json.loads(WINS.read_text()) if row["plan"].startswith("value_")]
     return table(
-        ["battle", "algorithm", "steps a seed", "wins % of each seed", "median", "QMIX, published", "seconds"],
+        [
+            "battle",
+            "algorithm",
+            "steps a seed",
+            "wins % of each seed",
+            "median",
+            "QMIX, published",
+            "seconds",
+        ],
         [
             [
                 f"`{row['map']}`",

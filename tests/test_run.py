@@ -461,7 +461,10 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
 
 def test_the_plan_of_memory_is_what_a_run_takes():
     """With a replay that outweighs all else: within a tenth, and no more after many updates."""
-    env, options = "debug/identity", {"batch_steps": 64, "hidden": 8, "buffer": 300_000, "reward": "mean"}
+    env, options = (
+        "debug/identity",
+        {**small_for("qmix"), "buffer": 300_000, "gradient_steps": 1, "reward": "mean"},
+    )
     layer = Layer("test", {"algorithm": options, "run": {"envs": 4}})
     config = registry.algorithm("qmix").Config
     this = setup(merge(("qmix", env), config, {}, [layer]), registry.make_env(env, {}))
@@ -477,9 +480,9 @@ def test_the_plan_of_memory_is_what_a_run_takes():
         return pages * os.sysconf("SC_PAGE_SIZE"), carry
 
     before, _ = resident(0, None)
-    first, carry = resident(20, programs.init(jnp.array([0], jnp.int32)))
+    first, carry = resident(5, programs.init(jnp.array([0], jnp.int32)))
     assert (first - before) / planned == pytest.approx(1, abs=0.1)
-    later, _ = resident(200, carry)
+    later, _ = resident(40, carry)
     assert later - first < 0.05 * planned
 
 
