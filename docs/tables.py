@@ -216,6 +216,8 @@ def distil() -> str:
 def _earned_by(row: dict[str, Any]) -> str:
     spread = f"{mean(row['returns']):.2f} ({min(row['returns']):.2f} to {max(row['returns']):.2f})"
     return f"{100 * mean(row['wins']):.0f} % wins, {spread}"
+
+
 def values() -> str:
     """How often learners of values win, beside what is published of QMIX."""
     published = json.loads(PUBLISHED_QMIX.read_text())["wins"]

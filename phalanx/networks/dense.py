@@ -20,7 +20,12 @@ def init(key: Array, sizes: tuple[int, ...]) -> PyTree:
 
 
 def apply(params: PyTree, x: Array, between: Callable[[Array], Array] = jax.nn.relu) -> Array:
-    """(..., first size) -> (..., last size), with `between` after all layers but the last."""
+    """(..., first size) -> (..., last size), with `between` after all layers but the last.
+
+    Rows are one axis in all products: over several, XLA transposes what enters the products of gradients.
+    """
+    rows = x.shape[:-1]
+    x = x.reshape(-1, x.shape[-1])
     for i, layer in enumerate(params):
         x = (between(x) if i else x) @ layer["kernel"] + layer["bias"]
-    return x
+    return x.reshape(*rows, -1)
