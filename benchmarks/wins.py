@@ -52,7 +52,7 @@ PLANS = {
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
-        "--steps 2e6 --seeds 3 --save-every 1e6",
+        "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
     # PyMARL2's updates have 400 env steps: 50 environments make rollouts of 8.
     "value_hard": Plan(

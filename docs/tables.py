@@ -17,6 +17,7 @@ RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
 DISTIL = HERE / "data" / "distil.json"
+VALUE_RETURNS = HERE / "data" / "value_returns.json"
 PUBLISHED_QMIX = HERE / "data" / "published_qmix.json"
 
 
@@ -247,6 +248,24 @@ def values() -> str:
     )
 
 
+def value_returns() -> str:
+    """What learners of values earn elsewhere, by `benchmarks/value.py`."""
+    rows = json.loads(VALUE_RETURNS.read_text())
+    return table(
+        ["environment", "algorithm", "steps a seed", "return of each seed", "command"],
+        [
+            [
+                f"`{row['map']}`",
+                f"`{row['arm']}`",
+                _steps(row),
+                ", ".join(f"{value:.2f}" for value in row["returns"]),
+                f"`{row['command']}`",
+            ]
+            for row in sorted(rows, key=lambda row: (row["map"], row["arm"]))
+        ],
+    )
+
+
 def _steps(row: dict[str, Any]) -> str:
     return f"{max(row['steps']) / 1e6:.1f}M"
 
@@ -256,7 +275,13 @@ def _percents(shares: list[float]) -> str:
 
 
 PAGES = {
-    "results.md": {"wins": wins, "others": others, "distil": distil, "values": values},
+    "results.md": {
+        "wins": wins,
+        "others": others,
+        "distil": distil,
+        "values": values,
+        "value returns": value_returns,
+    },
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }

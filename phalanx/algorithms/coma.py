@@ -246,9 +246,8 @@ class COMA(Actors):
 
 def floored(logits: Array, avail: Array, epsilon: Array | float) -> Array:
     """Log-probabilities of a policy of which the share `epsilon` is uniform: (..., U)."""
-    uniform = avail / jnp.maximum(avail.sum(-1, keepdims=True), 1)
     policy = jax.nn.softmax(distributions.mask_logits(logits, avail))
-    return jnp.log(jnp.maximum((1 - epsilon) * policy + epsilon * uniform, jnp.finfo(jnp.float32).tiny))
+    return distributions.explored(policy, avail, epsilon)
 
 
 def counterfactual_advantage(q: Array, log_policy: Array, avail: Array, action: Array) -> Array:

@@ -44,6 +44,12 @@ def log_probs(logits: Array, avail: Array) -> Array:
     return jax.nn.log_softmax(mask_logits(logits, avail))
 
 
+def explored(policy: Array, avail: Array, epsilon: Array | float) -> Array:
+    """Log-probabilities of a policy, (..., U), of which the share `epsilon` is uniform instead."""
+    uniform = avail / jnp.maximum(avail.sum(-1, keepdims=True), 1)
+    return jnp.log(jnp.maximum((1 - epsilon) * policy + epsilon * uniform, jnp.finfo(jnp.float32).tiny))
+
+
 def chosen(values: Array, actions: Array) -> Array:
     """Pick the entry of each action: (..., U), (...) -> (...).
 

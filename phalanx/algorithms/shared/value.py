@@ -173,10 +173,10 @@ class Value(Agents):
         best = distributions.mode(q[0], observation.avail)
         if greedy:
             return best, memories[0], {}
-        explore_key, draw_key = jax.random.split(key)
-        drawn = distributions.sample(draw_key, jnp.zeros_like(q[0]), observation.avail)
-        explores = jax.random.bernoulli(explore_key, policy.epsilon, best.shape)
-        return jnp.where(explores, drawn, best), memories[0], {}
+        # Drawn once, from the mixture of both: on a CPU a draw costs more than a small network.
+        greedily = jax.nn.one_hot(best, q.shape[-1])
+        log_policy = distributions.explored(greedily, observation.avail, policy.epsilon)
+        return distributions.sample(key, log_policy, observation.avail), memories[0], {}
 
     # Learning
 
@@ -191,10 +191,7 @@ class Value(Agents):
         def of_the_first(steps, weights, target, batch):
             return jax.grad(self.loss, has_aux=True)(weights, target, replay.shortened(batch, steps))
 
-        # Little longer than the longest episode that was drawn; short ones are not worth compiling for.
-        longest = self.spec.time_limit
-        sizes = [ceil(longest * part) for part in PARTS] if longest >= LONG else [longest]
-        gradient = at_size(sizes, of_the_first)
+        gradient = at_size(self._sizes(), of_the_first)
 
         def step(carried, key):
             actor, mixer, target, steps = carried
@@ -236,6 +233,16 @@ class Value(Agents):
             "dead": 1 - rollout.observation.alive.mean(),
         }
         return learner, metrics
+
+    def _sizes(self) -> list[int]:
+        """Numbers of steps that a gradient is compiled for: little more than the longest episode drawn has.
+
+        Short ones are not worth it, nor is a GPU, which is not faster for fewer rows but compiles long.
+        """
+        longest = self.spec.time_limit
+        if longest < LONG or jax.default_backend() != "cpu":
+            return [longest]
+        return [ceil(longest * part) for part in PARTS]
 
     def rescale(self, norm: RunningNorm, reward: Array) -> RunningNorm:
         """Move the running scale of rewards towards those of a rollout (T, B, A)."""
