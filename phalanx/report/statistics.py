@@ -2,8 +2,8 @@
 
 The measures are those of Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice": interquartile mean, probability of improvement, performance profiles, each with a stratified
-bootstrap interval. The scores of an arm are a list with an array (..., S) for each task, seeds last; tasks may
-have different numbers of seeds.
+bootstrap interval. The scores of an arm are a list with an array (..., S) for each task, seeds last; tasks
+may have different numbers of seeds.
 """
 
 from collections.abc import Callable, Sequence
@@ -137,6 +137,6 @@ def difference(scores: np.ndarray, others: np.ndarray, level: float = LEVEL) -> 
 
 
 def steps_to(steps: np.ndarray, curves: np.ndarray, threshold: float) -> np.ndarray:
-    """Env steps (P,) at which each seed's curve (S, P) is first at a threshold or above: (S,), inf if never."""
+    """Env steps (P,) at which each curve (S, P) is first at a threshold or above: (S,), inf if never."""
     reached = curves >= threshold
     return np.where(reached.any(-1), steps[reached.argmax(-1)], np.inf)
