@@ -8,8 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
-from phalanx import experiment, registry
-from phalanx.report import compare, references
+from phalanx import experiment, registry, reproduce
+from phalanx.report import compare
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
             print(f"{cell.name} is not done")
             continue
         path = registry.ROOT / "references" / f"{cell.arm}-{cell.env.replace('/', '-')}.json"
-        path.write_text(json.dumps(references.describe(cell, compare.read(cell.folder)), indent=1) + "\n")
+        path.write_text(json.dumps(reproduce.describe(cell, compare.read(cell.folder)), indent=1) + "\n")
         print(path)
 
 

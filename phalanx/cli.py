@@ -387,12 +387,12 @@ def _reproduce(words: list[str]) -> int:
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/reproduce/ID)")
     args = parser.parse(words)
-    seeds, seed = _number("--seeds", args.seeds), _number("--seed", args.seed, at_least=0)
+    seeds, seed = _number("--seeds", args.seeds, at_least=2), _number("--seed", args.seed, at_least=0)
     registry.require_reference(args.id)
-    from phalanx.report import references
+    from phalanx import reproduce
 
     out = Path(args.out) if args.out else Path("results", "reproduce", args.id)
-    judged, notes = references.reproduce(args.id, seeds, seed, out)
+    judged, notes = reproduce.run(args.id, seeds, seed, out)
     for note in notes:
         print(f"note: {note}")
     print(judged.sentence)

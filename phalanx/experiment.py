@@ -215,22 +215,21 @@ def plan(experiment: Experiment, measure: bool) -> list[Planned]:
         require_unchanged(cell, this)
     rates = {(c.algorithm, c.env): r for c, this in setups if (r := rate(c, this)) is not None}
     planned = []
-    for cell, this in setups:
-        parts, left = memory_parts(this), 1 - progress(cell, this)
-        memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))
-        if seconds is not None:
-            seconds *= left * this.config.steps * this.config.seeds
-        elif measure and left:
-            tried = try_out(cell)
-            memory, seconds = tried.memory, length(this, tried)
-        carry = parts["learner"] + parts["environments"]
-        rows = this.config.seeds * (2 + this.total_updates // this.updates_between_evaluations)
-        disk = carry * (this.config.keep + 2) + rows * BYTES_OF_A_ROW  # the best, and one being written
-        planned.append(
-            Planned(
-                cell, cell.state, this.config.seeds, this.config.steps, memory, disk, seconds if left else 0.0
-            )
-        )
+    # Trials run in another process: this one keeps off the device.
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        for cell, this in setups:
+            config, parts, left = this.config, memory_parts(this), 1 - progress(cell, this)
+            memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))
+            if seconds is not None:
+                seconds *= left * config.steps * config.seeds
+            elif measure and left:
+                tried = pool.submit(try_out, cell).result()
+                memory, seconds = tried.memory, length(this, tried)
+            saved = sum(size for name, size in parts.items() if name != "rollout")
+            rows = config.seeds * (2 + this.total_updates // this.updates_between_evaluations)
+            disk = saved * (config.keep + 2) + rows * BYTES_OF_A_ROW  # the best, and one being written
+            left_seconds = seconds if left else 0.0
+            planned.append(Planned(cell, cell.state, config.seeds, config.steps, memory, disk, left_seconds))
     return planned
 
 
@@ -278,12 +277,7 @@ def rate(cell: Cell, this: Setup) -> float | None:
 
 
 def try_out(cell: Cell) -> Trial:
-    """Compile and run a cell for a moment, in a process of its own: this one keeps off the device."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(_try_out, cell).result()
-
-
-def _try_out(cell: Cell) -> Trial:
+    """Compile a cell and run it for a moment."""
     import jax
     import jax.numpy as jnp
 
@@ -318,7 +312,9 @@ def table(planned: list[Planned], jobs: int) -> Any:
     """The plan for a terminal; its last row is the sum."""
     from rich.table import Table
 
-    shown = Table("arm", "environment", "state", "seeds x steps", "memory", "disk", "time left")
+    shown = Table()
+    for name in ("arm", "environment", "state", "seeds x steps", "memory", "disk", "time left"):
+        shown.add_column(name, overflow="fold")
     for row in planned:
         left = "-" if row.state == "done" else "?" if row.seconds is None else duration(row.seconds)
         steps, sizes = f"{row.seeds} x {thousands(row.steps)}", (megabytes(row.memory), megabytes(row.disk))

@@ -452,7 +452,6 @@ def marl_eval(comparison: Comparison) -> dict[str, Any]:
             seeds[f"seed_{seed}"] = {
                 f"step_{i}": {
                     "step_count": row["env_steps"],
-                    "elapsed_time": row["seconds"],
                     **_greedy({name[5:]: value for name, value in row.items() if name.startswith("eval/")}),
                 }
                 for i, row in enumerate(rows)

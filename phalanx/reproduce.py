@@ -67,7 +67,7 @@ def again(reference: dict[str, Any], seeds: int | None, seed: int | None, out: P
     return Cell("reference", env, algorithm, preset, options, reference["env_options"], out)
 
 
-def reproduce(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Judged", list[str]]:
+def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Judged", list[str]]:
     """Run a reference again, unless that is done, and judge; also what has changed since."""
     reference = read(name)
     cell = again(reference, seeds, seed, out)
