@@ -242,7 +242,8 @@ def require_unchanged(cell: Cell, this: Setup) -> None:
     for table, values in settings(this).items():
         for name, value in values.items():
             was = there.get(table, {}).get(name)
-            if was != value:
+            new_option = was is None and this.resolved.origins[table].get(name) == "default"
+            if was != value and not new_option:
                 raise PhalanxError(
                     f"{cell.folder} was made with {name} = {was}, and the experiment now says {value}: "
                     f"remove that folder, or give another --out"

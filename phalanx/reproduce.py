@@ -73,9 +73,14 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
     cell = again(reference, seeds, seed, out)
     this = cell.setup()
     if this.env.spec.version != reference["env_version"]:
+        code = (
+            f"commit {reference['git']}"
+            if reference["git"]
+            else f"phalanx {reference['versions']['phalanx']}"
+        )
         raise PhalanxError(
             f"{name} was made with version {reference['env_version']} of {cell.env}, and this is version "
-            f"{this.env.spec.version}: its numbers cannot be had again; git checkout {reference['git']}"
+            f"{this.env.spec.version}: its numbers cannot be had again but with {code}"
         )
     require_unchanged(cell, this)
     if cell.state == "begun":
@@ -120,10 +125,9 @@ def judge(reference: dict[str, Any], scores: list[float]) -> Judged:
 
 def changes(reference: dict[str, Any], now: dict[str, dict[str, Any]]) -> list[str]:
     """Options whose merged value is not what the reference had: a preset or a default has changed since."""
-    fresh = ("seed", "seeds")
     return [
-        f"{name} was {reference['config'].get(table, {}).get(name)} and is now {value}"
-        for table, values in now.items()
-        for name, value in values.items()
-        if name not in fresh and value is not None and reference["config"].get(table, {}).get(name) != value
+        f"{name} was {was} and is now {now[table].get(name)}"
+        for table, values in reference["config"].items()
+        for name, was in values.items()
+        if name not in ("seed", "seeds") and now[table].get(name) != was
     ]

@@ -122,7 +122,7 @@ def _intervals(axis: Any, this: Comparison) -> None:
     axis.set(yticks=range(len(this.arms)), yticklabels=this.arms, ylim=(len(this.arms) - 0.4, -0.6))
     axis.set_xlabel("over all tasks, with 95 % intervals")
     axis.grid(axis="y", visible=False)
-    axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.08), borderpad=0)
+    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 
 
 def _improvement(axis: Any, this: Comparison) -> None:
@@ -183,7 +183,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
     with _figure(rows, columns, (width * columns, height * rows)) as (figure, axes):
         for axis, panel in zip(axes.flat, panels, strict=False):
             panel.draw(axis)
-            axis.set_title(panel.title, pad=22 if axis.get_legend() else 8)
+            axis.set_title(panel.title)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         if not axes.flat[0].get_legend():

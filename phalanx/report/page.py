@@ -114,8 +114,8 @@ def _verdicts(this: Comparison) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Names of arms stay as they are spelt."""
-    return text if text.endswith(".") else f"{text}."
+    """With a capital, unless it begins with the name of an arm or a task, and a full stop."""
+    return text.replace("no difference", "No difference", 1) + "."
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
