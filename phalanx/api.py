@@ -87,17 +87,24 @@ def train(
     `env` is a name or an `Env` object. `options` are fields of the run (`steps`, `seeds`, `envs`, ...)
     or of the algorithm's config (`lr`, `share`, ...), as on the command line.
     """
-    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": dict(env_options or {})}
+    started = time.monotonic()
+    command = f"phalanx.train({algorithm!r}, {env!r}, ...)"
+    layer = Layer("argument", tables_of(algorithm, options, env_options or {}))
+    return train_from_layer(algorithm, env, layer, config, preset, out, Console(quiet), command, started)
+
+
+def tables_of(
+    algorithm: str, options: Mapping[str, Any], env_options: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Sort options into those of the run and those of the algorithm."""
+    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": dict(env_options)}
     run_options = options_of(RunConfig)
     known = {*run_options, *options_of(registry.algorithm(algorithm).Config)}
     for name, value in options.items():
         if name not in known:
             raise PhalanxError(f"{algorithm} has no option {name!r}.{suggest(name, known)}")
         tables["run" if name in run_options else "algorithm"][name] = value
-    started = time.monotonic()
-    command = f"phalanx.train({algorithm!r}, {env!r}, ...)"
-    layer = Layer("argument", tables)
-    return train_from_layer(algorithm, env, layer, config, preset, out, Console(quiet), command, started)
+    return tables
 
 
 def train_from_layer(
@@ -112,6 +119,15 @@ def train_from_layer(
     started: float,
 ) -> Run:
     """What the command line and `train` share: merge the configuration, build, train."""
+    this = resolve(algorithm, env, layer, config, preset)
+    folder = Path(out) if out else _new_folder(this.config.algorithm, this.config.env)
+    return Run(runs.train(this, folder, console, command, started).folder)
+
+
+def resolve(
+    algorithm: str, env: str | Env, layer: Layer, config: str | Path | None = None, preset: str = "auto"
+) -> Setup:
+    """Merge the configuration and put the parts of a run together; nothing is compiled or written yet."""
     device.configure()
     given = None
     if not isinstance(env, str):
@@ -131,8 +147,7 @@ def train_from_layer(
     built = given or registry.make_env(env, resolved.env)
     if given is None and ":" in env:
         _require_sound(built, env)
-    folder = Path(out) if out else _new_folder(algorithm, env)
-    return Run(runs.train(setup(resolved, built), folder, console, command, started).folder)
+    return setup(resolved, built)
 
 
 def _require_sound(env: Any, name: str) -> None:

@@ -19,7 +19,10 @@ COMMANDS = {
     "resume": "go on where a run stopped, or on to a larger budget",
     "eval": "play greedy episodes with a run's team, or with an untrained algorithm",
     "plot": "draw the learning curves of one or more runs",
-    "list": "list algorithms, environments and presets",
+    "compare": "say which of some runs are better, and how sure that is: phalanx compare RUN... | EXPERIMENT",
+    "experiment": "make all runs that a file names, as a grid: phalanx experiment FILE.toml",
+    "reproduce": "make a reference result again with fresh seeds, and say whether it agrees",
+    "list": "list algorithms, environments, presets and reference results",
     "doctor": "say what this machine has, and train for a few seconds",
     "check-env": "hold an environment of yours against the contract",
 }
@@ -283,9 +286,127 @@ def _plot(words: list[str]) -> int:
     return 0
 
 
+def _compare(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx compare",
+        usage="phalanx compare [NAME=]RUN ... | EXPERIMENT  [--metric [TASK=]NAME] [--steps INT] [--out DIR]",
+        description="Compare runs: a table, a verdict, plots and a report in one HTML page.",
+    )
+    parser.add_argument(
+        "what", metavar="RUN | EXPERIMENT", nargs="+", help="run folders, or the folder of an experiment"
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="such as eval/return, or TASK=eval/return",
+    )
+    parser.add_argument(
+        "--steps", metavar="INT", help="compare what all had by then (default: at their ends)"
+    )
+    parser.add_argument("--control", metavar="ARM", help="compare every arm with this one only")
+    parser.add_argument(
+        "--threshold", metavar="FLOAT", default="0.8", help="of normalised score, for how soon (default: 0.8)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="default: results/compare, or EXPERIMENT/report")
+    args = parser.parse(words)
+    threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
+    metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}
+    from rich.console import Console
+
+    from phalanx.report import page
+    from phalanx.report.compare import gather
+
+    out, found = gather(
+        args.what,
+        metric=metric,
+        steps=_number("--steps", args.steps),
+        control=args.control,
+        threshold=threshold,
+    )
+    files = page.write(found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words]))
+    Console().print(page.rich_table(found))
+    for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
+        print(line)
+    print(f"report: {files[0]}")
+    return 0
+
+
+def _experiment(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx experiment",
+        usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--out DIR]",
+        description="Make every run of an experiment: what is done is skipped, what was interrupted goes on.",
+    )
+    parser.add_argument("file", metavar="FILE.toml", help="an experiment file; see docs/experiments.md")
+    parser.add_argument(
+        "--plan", action="store_true", help="try out each run for a moment and say what all will take"
+    )
+    parser.add_argument(
+        "--jobs", metavar="INT", default="1", help="runs at a time, each a process (default: 1)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="default: results/experiments/FILE")
+    args = parser.parse(words)
+    jobs = _number("--jobs", args.jobs)
+    assert jobs is not None
+    from phalanx import experiment
+
+    experiment.keep_off_the_device()
+    this = experiment.read(Path(args.file), Path(args.out) if args.out else None)
+    planned = experiment.plan(this, measure=args.plan)
+    from rich.console import Console
+
+    Console().print(experiment.table(planned, jobs))
+    if args.plan:
+        return 0
+    runner = experiment.Runner(this, jobs, lambda line: print(line, flush=True))
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        print(f"stopped and saved; go on with:  {shlex.join(['phalanx', 'experiment', *words])}")
+        return 130
+    for name, reason in runner.failures.items():
+        print(f"failed: {name}: {reason}", file=sys.stderr)
+    if len(runner.failures) < len(this.cells):
+        print(f"see it:   phalanx compare {shlex.quote(str(this.out))}")
+    return 1 if runner.failures else 0
+
+
+def _reproduce(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx reproduce",
+        description="Run what a reference result ran, with fresh seeds, and say whether it agrees.",
+    )
+    parser.add_argument("id", metavar="ID", help="from `phalanx list references`")
+    parser.add_argument(
+        "--seeds", metavar="INT", help="how many fresh seeds (default: as many as the reference)"
+    )
+    parser.add_argument(
+        "--seed", metavar="INT", help="the first of them (default: after the reference's last)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/reproduce/ID)")
+    args = parser.parse(words)
+    seeds, seed = _number("--seeds", args.seeds, at_least=2), _number("--seed", args.seed, at_least=0)
+    registry.require_reference(args.id)
+    from phalanx import reproduce
+
+    out = Path(args.out) if args.out else Path("results", "reproduce", args.id)
+    judged, notes = reproduce.run(args.id, seeds, seed, out)
+    for note in notes:
+        print(f"note: {note}")
+    print(judged.sentence)
+    return 0 if judged.agree else 1
+
+
 def _list(words: list[str]) -> int:
     parser = Parser(prog="phalanx list", description="List what there is.")
-    kinds = {"algorithms": registry.algorithms, "envs": registry.envs, "presets": registry.presets}
+    kinds = {
+        "algorithms": registry.algorithms,
+        "envs": registry.envs,
+        "presets": registry.presets,
+        "references": registry.references,
+    }
     parser.add_argument("what", nargs="?", metavar="|".join(kinds), help="one kind (default: all)")
     args = parser.parse(words)
     if args.what is not None and args.what not in kinds:
@@ -294,7 +415,7 @@ def _list(words: list[str]) -> int:
         if args.what is None:
             print(f"{kind}:")
         found = kinds[kind]()
-        width = max(map(len, found))
+        width = max(map(len, found), default=0)
         for name, line in found.items():
             print(f"  {name:<{width}}  {line}")
     return 0

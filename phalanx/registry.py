@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.config import Layer, Option, options_of
+from phalanx.config import TABLES, Layer, Option, options_of
 from phalanx.errors import PhalanxError, suggest
 
 if TYPE_CHECKING:
@@ -92,6 +93,24 @@ def presets() -> dict[str, str]:
         first = path.read_text(encoding="utf-8").split("\n")[0]
         found[f"{path.parent.name}/{path.stem}"] = first.lstrip("# ")
     return found
+
+
+@cache
+def references() -> dict[str, str]:
+    """Every reference result's id, and a line about it."""
+    found = {}
+    for path in sorted((ROOT / "references").glob("*.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        mean, steps = sum(told["scores"]) / len(told["scores"]), told["config"]["run"]["steps"]
+        name = told["metric"].removeprefix("eval/").replace("_", " ")
+        found[path.stem] = f"greedy {name} {mean:.3g} after {steps:,} steps, {len(told['scores'])} seeds"
+    return found
+
+
+def require_reference(name: str) -> None:
+    """Refuse an id that is none."""
+    if name not in references():
+        raise PhalanxError(f"there is no reference result {name!r}.{suggest(name, references())}")
 
 
 def _import_class(name: str, base: type, what: str) -> Any:
@@ -191,8 +210,8 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
     return Layer(f"preset {name}", {table: values[table] for table in values if table != "for"})
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a configuration file; say in one line what is wrong with it."""
+def read_toml(path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:
+    """Read a file of tables, such as a configuration; say in one line what is wrong with it."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -201,7 +220,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise PhalanxError(f"{path} is not valid TOML: {error}") from None
     for table, entries in values.items():
         if not isinstance(entries, dict):
-            raise PhalanxError(f"{path}: {table!r} must stand in a table: [run], [algorithm] or [env]")
+            known = " or ".join(f"[{each}]" for each in tables)
+            raise PhalanxError(f"{path}: {table!r} must stand in a table: {known}")
     return values
 
 

@@ -33,6 +33,11 @@ def curve(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray
     return np.array(steps), np.array([[points[step] for step in steps] for points in by_seed.values()])
 
 
+def thousands(count: float, _: Any = None) -> str:
+    """A number of env steps, as axes show it: 500k, 2M."""
+    return f"{count / 1e6:g}M" if count >= 1e6 else f"{count / 1e3:g}k" if count else "0"
+
+
 def labels(folders: list[Path]) -> list[str]:
     """How a legend calls runs: algorithm and environment, and the folder where these are not enough."""
     named = []
@@ -75,9 +80,7 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
                     )
             axis.set_title(PANELS[name])
             axis.set_xlabel("env steps")
-            axis.xaxis.set_major_formatter(
-                lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0"
-            )
+            axis.xaxis.set_major_formatter(thousands)
             axis.grid(alpha=0.25)
             if name.endswith("win_rate"):
                 axis.set_ylim(-0.03, 1.03)

@@ -1,0 +1,216 @@
+"""The pictures of a comparison: learning curves, intervals, profiles; as files and as parts of a page."""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.errors import PhalanxError
+from phalanx.report import statistics as st
+from phalanx.report.compare import KINDS, Comparison
+from phalanx.report.plots import COLOURS, thousands
+
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))  # arms differ also for who sees no colours
+INK, FAINT = "#1a1a1a", "#b8b8b8"
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "grid.color": FAINT,
+    "grid.alpha": 0.5,
+    "grid.linewidth": 0.6,
+    "axes.grid": True,
+    "lines.linewidth": 2,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "phalanx",
+}
+SIZE, WIDE = (4.6, 3.3), (6.0, 3.9)
+
+
+class Panel(NamedTuple):
+    """One picture: what it is called and how it is drawn on an axis."""
+
+    title: str
+    draw: Callable[[Any], None]
+    size: tuple[float, float] = SIZE
+
+
+def metric_name(metric: str) -> str:
+    """`eval/win_rate` as a person would say it."""
+    kind, _, name = metric.partition("/")
+    return f"{KINDS[kind]} {name.replace('_', ' ')}"
+
+
+def curves(this: Comparison) -> list[Panel]:
+    """Learning curves, a panel for each task: mean over seeds, its interval, and faintly each seed."""
+
+    def panel(task: str) -> Panel:
+        def draw(axis: Any) -> None:
+            for i, arm in enumerate(this.arms):
+                cell = this.cells[arm, task]
+                colour, dash = _look(i)
+                found = st.bootstrap(st.mean, [cell.curve.T], draws=st.DRAWS // 2)
+                for seed in cell.curve:
+                    axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=0.8)
+                axis.fill_between(cell.steps, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
+                axis.plot(cell.steps, found.value, color=colour, linestyle=dash, label=arm)
+            axis.set(xlabel="env steps", ylabel=metric_name(this.metric[task]))
+            axis.xaxis.set_major_formatter(thousands)
+            if this.metric[task].endswith("win_rate"):
+                axis.set_ylim(-0.03, 1.03)
+
+        return Panel(task, draw)
+
+    return [panel(task) for task in this.tasks]
+
+
+def aggregates(this: Comparison) -> list[Panel]:
+    """What is said over all tasks."""
+    tall, taller = 1 + 0.75 * len(this.arms), 1 + 0.5 * len(this.pairs)
+    panels = [
+        Panel("Normalised score", lambda axis: _intervals(axis, this), (WIDE[0], max(WIDE[1], tall))),
+        Panel(
+            "Probability of improvement",
+            lambda axis: _improvement(axis, this),
+            (WIDE[0], max(WIDE[1], taller)),
+        ),
+        Panel("Performance profile", lambda axis: _profile(axis, this), WIDE),
+    ]
+    if len(this.tasks) > 1:
+        panels.append(Panel("Sample efficiency over all tasks", lambda axis: _efficiency(axis, this), WIDE))
+    return panels
+
+
+def _look(arm: int) -> tuple[str, Any]:
+    return COLOURS[arm % len(COLOURS)], DASHES[arm % len(DASHES)]
+
+
+def _whisker(axis: Any, y: float, interval: st.Interval, colour: str, marker: str = "o") -> None:
+    if not np.isnan(interval.low):
+        axis.plot(
+            [interval.low, interval.high],
+            [y, y],
+            color=colour,
+            linewidth=6,
+            alpha=0.3,
+            solid_capstyle="round",
+        )
+    axis.plot(interval.value, y, marker, color=colour, markersize=7)
+
+
+def _intervals(axis: Any, this: Comparison) -> None:
+    markers = {"IQM": "o", "mean": "D", "median": "s"}
+    for i, arm in enumerate(this.arms):
+        for j, (name, interval) in enumerate(this.aggregates[arm].items()):
+            _whisker(axis, i + 0.26 * (j - 1), interval, _look(i)[0], markers[name])
+    for name, marker in markers.items():
+        axis.plot([], [], marker, color=INK, label=name)
+    axis.set(yticks=range(len(this.arms)), yticklabels=this.arms, ylim=(len(this.arms) - 0.4, -0.6))
+    axis.set_xlabel("over all tasks, with 95 % intervals")
+    axis.grid(axis="y", visible=False)
+    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+
+
+def _improvement(axis: Any, this: Comparison) -> None:
+    axis.axvline(0.5, color=INK, linewidth=1, linestyle=(0, (2, 2)))
+    for i, pair in enumerate(this.pairs):
+        _whisker(axis, i, pair.improvement, _look(this.arms.index(pair.better))[0])
+    named = [f"{pair.better}\nover {pair.other}" for pair in this.pairs]
+    axis.set(yticks=range(len(named)), yticklabels=named, ylim=(len(named) - 0.4, -0.6), xlim=(-0.03, 1.03))
+    axis.set_xlabel("0.5 is no difference")
+    axis.grid(axis="y", visible=False)
+
+
+def _profile(axis: Any, this: Comparison) -> None:
+    scores = np.concatenate([each for arm in this.arms for each in this.scores(arm)])
+    thresholds = np.linspace(min(0, scores.min()), max(1, scores.max()), 101)
+    for i, arm in enumerate(this.arms):
+        colour, dash = _look(i)
+        found = st.bootstrap(lambda s: st.profile(s, thresholds), this.scores(arm), draws=st.DRAWS // 4)
+        axis.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
+        axis.plot(thresholds, found.value, color=colour, linestyle=dash, label=arm)
+    axis.set(xlabel="normalised score", ylabel="share of seeds above it", ylim=(-0.03, 1.03))
+
+
+def _efficiency(axis: Any, this: Comparison) -> None:
+    same = len(set(this.budgets)) == 1
+    for i, arm in enumerate(this.arms):
+        colour, dash = _look(i)
+        shares, found = this.efficiency(arm)
+        x = shares * this.budgets[0] if same else 100 * shares
+        axis.fill_between(x, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
+        axis.plot(x, found.value, color=colour, linestyle=dash, label=arm)
+    axis.set(xlabel="env steps" if same else "% of each task's budget", ylabel="IQM of normalised score")
+    if same:
+        axis.xaxis.set_major_formatter(thousands)
+
+
+@contextmanager
+def _figure(rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Any, Any]]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+        try:
+            yield figure, axes
+        finally:
+            plt.close(figure)
+
+
+def save(panels: list[Panel], stem: Path) -> list[Path]:
+    """Draw panels into one picture, `stem`.png and .svg."""
+    columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    width, height = (max(panel.size[i] for panel in panels) for i in (0, 1))
+    files = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
+    with _figure(rows, columns, (width * columns, height * rows)) as (figure, axes):
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            panel.draw(axis)
+            axis.set_title(panel.title)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        if not axes.flat[0].get_legend():
+            axes.flat[0].legend(frameon=False, fontsize=8)
+        try:
+            for file in files:
+                figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+        except OSError as error:
+            raise PhalanxError(f"cannot write {stem.parent}: {error.strerror}") from None
+    return files
+
+
+def inline(panel: Panel, name: str) -> str:
+    """A panel as SVG for a page: its colours are the page's, so that it is readable by day and by night."""
+    text = io.StringIO()
+    with _figure(1, 1, panel.size) as (figure, axes):
+        panel.draw(axes[0][0])
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(
+        r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{panel.title}"', svg, count=1
+    )
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for hexadecimal, variable in {INK: "ink", FAINT: "faint"}.items():
+        svg = svg.replace(hexadecimal.lower(), f"var(--{variable})")
+    for i, colour in enumerate(COLOURS):
+        svg = svg.replace(colour.lower(), f"var(--arm-{i})")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)  # ids are of the whole page
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
