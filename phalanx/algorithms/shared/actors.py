@@ -144,6 +144,14 @@ class Actors(Algorithm):
         extras = {"drawn": drawn, "log_prob": dist.log_prob(out, avail, drawn)}
         return dist.action(drawn), memories[0], extras
 
+    @property
+    def prefers(self) -> str:  # type: ignore[override]
+        return "probability" if self.spec.action_kind == "discrete" else ""
+
+    def preferences(self, policy, observation, first, memory):
+        out, _ = self.outputs(policy, observation.obs[None], memory, first[None])
+        return jnp.exp(distributions.log_probs(out[0], observation.avail))
+
     # Learning
 
     def _half(self, groups: sharing.Groups, network: Network, key: Array) -> Half:

@@ -1,0 +1,180 @@
+"""One self-contained HTML page that plays episodes: see `docs/watching.md`.
+
+Everything that changes from step to step travels as whole numbers of 16 bits, each as its difference to the
+step before, in one gzipped block that the page unpacks by itself. Nothing is loaded from anywhere.
+"""
+
+import base64
+import gzip
+import html
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from phalanx.envs.base import Env
+from phalanx.errors import PhalanxError, suggest
+from phalanx.report.draw import KINDS
+from phalanx.report.events import events
+from phalanx.training.playback import Episode
+from phalanx.types import EnvSpec
+
+STEPS = 65_535  # that a range of numbers is cut into
+
+
+class Show(NamedTuple):
+    """What one team did."""
+
+    label: str
+    spec: EnvSpec
+    prefers: str
+    """what its preferences are: see `Algorithm.prefers`"""
+    episodes: list[Episode]
+    frames: list[list[dict[str, Any] | None]]
+    """for each episode what `Env.frame` says of each of its T + 1 states"""
+
+
+def show(label: str, env: Env, prefers: str, episodes: list[Episode]) -> Show:
+    """Describe every state of some episodes for the viewer."""
+    frames = [
+        [env.frame(jax.tree.map(lambda x, t=t: x[t], each.states)) for t in range(each.length + 1)]
+        for each in episodes
+    ]
+    return Show(label, env.spec, prefers, episodes, frames)
+
+
+def require_same_starts(one: Show, other: Show) -> None:
+    """Refuse to show two teams beside each other that did not begin alike."""
+    for mine, theirs in zip(one.frames, other.frames, strict=True):
+        first, second = mine[0] or {}, theirs[0] or {}
+        if first.keys() != second.keys() or not all(np.array_equal(first[k], second[k]) for k in first):
+            raise PhalanxError(
+                f"{one.label} plays {one.spec.name} and {other.label} plays {other.spec.name}, which do not "
+                f"begin alike: two teams can be watched together in one environment with the same options"
+            )
+
+
+class Packer:
+    """Gathers arrays in one block of bytes; what stands for each tells how to read it back."""
+
+    def __init__(self):
+        self.block = bytearray()
+
+    def over_time(self, array: np.ndarray) -> dict[str, Any]:
+        """An array (T, ...) of numbers.
+
+        Fractions are cut into `STEPS` between the least and the most of each entry of the last axis.
+        """
+        told: dict[str, Any] = {"shape": array.shape}
+        if array.dtype.kind == "f":
+            flat = np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
+            low, high = flat.min(0), flat.max(0)
+            unit = np.where(high > low, (high - low) / STEPS, 1.0)
+            whole = ((flat - low) / unit).round().reshape(array.shape)
+            told |= {"low": [_short(x) for x in low], "unit": [_short(x) for x in unit]}
+        else:
+            whole = array
+        steps = np.diff(np.asarray(whole, np.int64), axis=0, prepend=0).astype(np.uint16)
+        # Low bytes and high bytes apart: most high bytes are 0, which packs well.
+        parts = steps.astype("<u2").reshape(-1).view(np.uint8).reshape(-1, 2).T
+        told["at"] = len(self.block)
+        self.block += parts.tobytes()
+        return told
+
+    def frames(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What stays the same in all frames of an episode, as it is, and the rest over time."""
+        told = {}
+        for name in frames[0]:
+            values = [frame[name] for frame in frames]
+            if isinstance(values[0], (str, type(None))) or _of_words(values[0]):
+                told[name] = values[0] if all(each == values[0] for each in values) else {"each": values}
+                continue
+            stack = np.stack([np.asarray(each) for each in values])
+            if stack.dtype.kind == "f" and not np.isfinite(stack).all():
+                raise PhalanxError(f"cannot show this: {name!r} of the environment's frame is not finite")
+            same = (stack == stack[0]).all()
+            told[name] = _plain(stack[0]) if same else self.over_time(stack)
+        return told
+
+
+def _of_words(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+
+
+def _plain(array: np.ndarray) -> Any:
+    """Lists of short numbers, for JSON."""
+    if array.dtype.kind == "f":
+        return np.vectorize(_short, otypes=[object])(array).tolist() if array.size else []
+    return array.astype(int).tolist()
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.7g}")
+
+
+def page(shows: Sequence[Show], title: str) -> str:
+    """The page that plays one team, or two beside each other."""
+    packer = Packer()
+    told = {"title": title, "shows": [_show(each, packer) for each in shows]}
+    head = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    packed = gzip.compress(len(head).to_bytes(4, "little") + head + bytes(packer.block), 9, mtime=0)
+    files = resources.files("phalanx.report") / "viewer"
+    text = (files / "page.html").read_text("utf-8")
+    parts = {
+        "TITLE": html.escape(title),
+        "STYLE": (files / "viewer.css").read_text("utf-8"),
+        "SCRIPT": "\n".join((files / name).read_text("utf-8") for name in ("scenes.js", "viewer.js")),
+        "DATA": base64.b64encode(packed).decode(),
+    }
+    for name, part in parts.items():
+        text = text.replace(f"{{{{{name}}}}}", part)
+    return text
+
+
+def _show(show: Show, packer: Packer) -> dict[str, Any]:
+    spec = show.spec
+    return {
+        "label": show.label,
+        "env": spec.name,
+        "agents": spec.agents,
+        "types": spec.agent_types,
+        "teams": spec.teams,
+        "counts": spec.action_counts,
+        "actions": spec.action_names
+        or tuple(tuple(f"action {u}" for u in range(count)) for count in spec.action_counts),
+        "continuous": spec.action_range if spec.action_kind == "continuous" else None,
+        "features": spec.obs_features,
+        "prefers": show.prefers,
+        "common": spec.common_reward,
+        "limit": spec.time_limit,
+        "episodes": [
+            _episode(episode, frames, spec, packer)
+            for episode, frames in zip(show.episodes, show.frames, strict=True)
+        ],
+    }
+
+
+def _episode(episode: Episode, frames: list[Any], spec: EnvSpec, packer: Packer) -> dict[str, Any]:
+    seen = episode.observation
+    drawn = {"kind": "plain"} if frames[0] is None else packer.frames(frames)
+    if drawn["kind"] not in (*KINDS, "plain"):
+        raise PhalanxError(
+            f"cannot show a frame of the kind {drawn['kind']!r}.{suggest(drawn['kind'], KINDS)}"
+        )
+    wanted = episode.preferences
+    return {
+        "length": episode.length,
+        "won": episode.won,
+        "terminated": episode.terminated,
+        "frame": drawn,
+        "events": events(frames, spec, episode.won, episode.terminated),
+        "obs": packer.over_time(np.asarray(seen.obs, np.float32)),
+        "avail": packer.over_time(np.asarray(seen.avail, np.uint8)),
+        "alive": packer.over_time(np.asarray(seen.alive, np.uint8)),
+        "action": packer.over_time(episode.action),
+        "reward": packer.over_time(np.asarray(episode.reward, np.float32)),
+        "preferences": None if wanted is None else packer.over_time(np.asarray(wanted, np.float32)),
+    }
