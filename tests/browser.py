@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -131,8 +132,9 @@ def browser(path: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
         flags += ["--remote-debugging-pipe", f"--user-data-dir={home}", "--disable-background-networking"]
-        # The browser reads from 3 and writes to 4, whatever those numbers are here.
-        words = ["sh", "-c", f'exec "$0" "$@" 3<&{read_in} 4>&{write_out}', path, *flags, "about:blank"]
+        # The browser reads from 3 and writes to 4, whatever the numbers are here.
+        become = f"os.dup2({read_in}, 3); os.dup2({write_out}, 4); os.execv(sys.argv[1], sys.argv[1:])"
+        words = [sys.executable, "-c", f"import os, sys; {become}", path, *flags, "about:blank"]
         process = subprocess.Popen(words, pass_fds=(read_in, write_out), stderr=subprocess.DEVNULL)
         os.close(read_in)
         os.close(write_out)

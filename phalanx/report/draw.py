@@ -167,7 +167,7 @@ def _agent_colour(agent: int) -> Colour:
 
 
 def _battle(frame: Mapping[str, Any], pixels: int) -> Canvas:
-    """Blue allies and orange enemies with their numbers, on all the ground that can be stood on; north is up."""
+    """Blue allies and orange enemies with their numbers, on all ground that can be stood on; north is up."""
     view = _view(np.asarray(frame["level"]), int(frame["size"]))
     width, height = view.east - view.west, view.north - view.south
     canvas = Canvas(*_size(width, height, pixels), ROCK)

@@ -50,15 +50,17 @@ def _battle(before: Frame, after: Frame, spec: EnvSpec):
     target = np.where(np.asarray(after["target"]) >= 0, after["target"], target)
     for unit in map(int, np.flatnonzero(lived)):
         lost = had[unit] - max(has[unit], 0.0)
-        by = [names[i] for i in np.flatnonzero(fired & (target == unit))]
+        heals = lost < 0
+        friend = (np.arange(len(names)) < allies) == (unit < allies)
+        by = [names[i] for i in np.flatnonzero(fired & (target == unit) & (friend == heals))]
         from_whom = f" ({', '.join(by)})" if by else ""
         who = f"{names[unit]} {types[unit]}"
         if not lives[unit]:
             yield "death" if unit >= allies else "loss", f"{who} dies{from_whom}"
         elif lost > LEAST:
-            yield "hit", f"{who} loses {lost:.0f}{from_whom}" if lost >= 1 else f"{who} is grazed{from_whom}"
+            yield "hit", f"{who} loses {lost:.3g}{from_whom}"
         elif -lost > LEAST and by:
-            yield "heal", f"{who} gets {-lost:.0f} back{from_whom}"
+            yield "heal", f"{who} gets {-lost:.3g} back{from_whom}"
 
 
 def _particles(before: Frame, after: Frame, spec: EnvSpec):

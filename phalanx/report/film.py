@@ -1,5 +1,7 @@
 """Films of episodes: GIF with what is always installed, MP4 with the extra `video`."""
 
+import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,29 +57,32 @@ def gif(shows: Sequence[Show], path: Path) -> None:
     small[0].save(path, "GIF", save_all=True, append_images=small[1:], duration=wait, loop=0, optimize=False)
 
 
-def require_mp4() -> Any:
-    """The program that writes films, or what to do about its absence."""
+def require_mp4() -> str:
+    """Where the program that writes films is, or what to do about its absence."""
     try:
         import imageio_ffmpeg
     except ImportError:
         raise PhalanxError(
             "--mp4 needs the extra `video`: pip install 'phalanx[video]'; --gif does not"
         ) from None
-    return imageio_ffmpeg
+    return imageio_ffmpeg.get_ffmpeg_exe()
 
 
 def mp4(shows: Sequence[Show], path: Path) -> None:
     """Write an H.264 film."""
     frames = pictures(shows)
     first = next(frames)
-    writer = require_mp4().write_frames(
-        str(path),
-        (first.shape[1], first.shape[0]),
-        fps=STEPS_PER_SECOND * BETWEEN,
-        macro_block_size=2,
-        output_params=["-f", "mp4", "-crf", "20"],
-    )
-    writer.send(None)
-    for picture in (first, *frames):
-        writer.send(np.ascontiguousarray(picture))
-    writer.close()
+    size, rate = f"{first.shape[1]}x{first.shape[0]}", str(STEPS_PER_SECOND * BETWEEN)
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", rate, "-i", "-"]
+    coded = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-movflags", "+faststart", "-f", "mp4"]
+    words = [require_mp4(), "-y", "-loglevel", "error", *raw, *coded, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stderr is not None
+        with contextlib.suppress(BrokenPipeError):  # what it then says tells more
+            for picture in (first, *frames):
+                program.stdin.write(np.ascontiguousarray(picture).tobytes())
+            program.stdin.close()
+        said = program.stderr.read().decode(errors="replace").strip()
+    if program.returncode:
+        raise PhalanxError(f"cannot write {path}: {said.splitlines()[-1] if said else 'ffmpeg failed'}")

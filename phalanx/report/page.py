@@ -22,7 +22,7 @@ from phalanx.report.events import events
 from phalanx.training.playback import Episode
 from phalanx.types import EnvSpec
 
-STEPS = 65_535  # that a range of numbers is cut into
+STEPS = 65_534  # that a range of numbers is cut into
 
 
 class Show(NamedTuple):
@@ -66,15 +66,17 @@ class Packer:
     def over_time(self, array: np.ndarray) -> dict[str, Any]:
         """An array (T, ...) of numbers.
 
-        Fractions are cut into `STEPS` between the least and the most of each entry of the last axis.
+        Fractions are counted in units, `STEPS` of them between the least and the most that an entry of the
+        last axis ever is; 0 stays exactly 0, which is how environments say that something is not seen.
         """
         told: dict[str, Any] = {"shape": array.shape}
         if array.dtype.kind == "f":
             flat = np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
             low, high = flat.min(0), flat.max(0)
-            unit = np.where(high > low, (high - low) / STEPS, 1.0)
-            whole = ((flat - low) / unit).round().reshape(array.shape)
-            told |= {"low": [_short(x) for x in low], "unit": [_short(x) for x in unit]}
+            unit = np.where(high > low, (high - low) / STEPS, np.where(low == 0, 1.0, low))
+            base = (low / unit).round()
+            whole = ((flat / unit).round() - base).reshape(array.shape)
+            told |= {"base": base.astype(int).tolist(), "unit": unit.tolist()}
         else:
             whole = array
         steps = np.diff(np.asarray(whole, np.int64), axis=0, prepend=0).astype(np.uint16)

@@ -187,13 +187,13 @@ class Battle {
         box.south = Math.min(box.south, y[i]); box.north = Math.max(box.north, y[i]);
       }
     }
-    const size = this.frame.size, margin = 2.6;
+    const size = this.frame.size, margin = 2.2;
     const fit = (low, high, least) => {
       const more = Math.max(margin, (least - (high - low)) / 2);
       return [Math.max(-1, low - more), Math.min(size + 1, high + more)];
     };
-    [box.west, box.east] = fit(box.west, box.east, 16);
-    [box.south, box.north] = fit(box.south, box.north, 10);
+    [box.west, box.east] = fit(box.west, box.east, 13);
+    [box.south, box.north] = fit(box.south, box.north, 9);
     return box;
   }
   side(unit) { return unit < this.allies ? "ally" : "enemy"; }
@@ -453,7 +453,7 @@ class Particles {
     this.body = show.agents.map((name) => this.frame.names.indexOf(name));
     let far = 1;
     for (let t = 0; t <= episode.length; t++) for (const x of at(this.frame.position, t)) far = Math.max(far, Math.abs(x));
-    far += 0.12;
+    far += Math.max(...this.frame.radius.slice(0, this.frame.agents)) + 0.05;
     this.far = far;
     this.box = { west: -far, east: far, south: -far, north: far };
   }
@@ -487,7 +487,7 @@ class Particles {
       const trail = [];
       for (let s = Math.max(0, t - 8); s <= t; s++) trail.push(this.place(pen, i, s));
       trail.push(this.place(pen, i, time));
-      trail.slice(1).forEach((point, k) => pen.line([trail[k], point], this.fill(pen, i, t), 2.2, (0.55 * (k + 1)) / trail.length));
+      pen.line(trail, this.fill(pen, i, t), 2.2, 0.35);
     }
     for (let i = 0; i < agents; i++) {
       const [x, y] = this.place(pen, i, time), r = this.radius(pen, i), fill = this.fill(pen, i, t);
@@ -513,7 +513,9 @@ class Particles {
   caption(t) { return at(this.frame.said, t).join(", "); }
   legend() {
     return [
-      ["agent", (pen) => { pen.disc(8, 8, 6, this.fill(pen, 0, 0)); }],
+      ...[...new Set(this.show.types)].map((type) => [type, (pen) => {
+        pen.disc(8, 8, 6, this.fill(pen, this.body[this.show.types.indexOf(type)], 0));
+      }]),
       ...(this.bodies > this.frame.agents ? [["landmark", (pen) => {
         const fill = this.fill(pen, this.bodies - 1, 0);
         pen.disc(8, 8, 3.4, fill, 0.85);
@@ -544,7 +546,7 @@ class Plain {
       pen.disc(x, y, r, PALETTE[i % PALETTE.length], alive[i] ? 1 : 0.3);
       pen.words(String(i), x, y, r, "#ffffff");
       const action = this.show.continuous ? "" : this.show.actions[i][at(this.episode.action, t)[i]];
-      pen.words(action || "", x, y + r + 12, 13, pen.colours.soft, 1, 400);
+      pen.words(action || "", x, y + r + 20, 13, pen.colours.soft, 1, 400);
       if (i === agent) pen.arc(x, y, r + 6, 1, pen.colours.accent, 2.4);
     });
   }

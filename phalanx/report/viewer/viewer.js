@@ -28,15 +28,15 @@ function revive(value, block) {
   return value;
 }
 
-function decode({ at, shape, low, unit }, block) {
+function decode({ at, shape, base, unit }, block) {
   const count = shape.reduce((a, b) => a * b, 1), row = count / Math.max(shape[0], 1);
   const data = new Float32Array(count), sums = new Int32Array(row);
-  const last = low ? low.length : 1;
+  const last = base ? base.length : 1;
   for (let i = 0; i < count; i++) {
     const k = i % row;
     const sum = (sums[k] + (block[at + i] | (block[at + count + i] << 8))) & 0xffff;
     sums[k] = sum;
-    data[i] = low ? low[i % last] + sum * unit[i % last] : (sum << 16) >> 16;
+    data[i] = base ? (base[i % last] + sum) * unit[i % last] : (sum << 16) >> 16;
   }
   return new Track(data, shape);
 }
@@ -47,7 +47,7 @@ const view = { told: null, episode: 0, time: 0, playing: false, speed: 1, show: 
 const showing = () => view.told.shows[view.show];
 const episodeOf = (show) => show.episodes[view.episode];
 const longest = () => Math.max(...view.told.shows.map((show) => episodeOf(show).length));
-const number = (x, digits = 2) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits);
+const number = (x, digits = 2) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "−");
 
 function sumOf(episode, until) {
   // The mean over agents of their rewards' sums, as `phalanx eval` counts.
@@ -151,8 +151,15 @@ function openEpisode(episode) {
   for (const stage of view.stages) {
     stage.scene = new SCENES[episodeOf(stage.show).frame.kind](stage.show, episodeOf(stage.show));
     stage.ground = null;
-    stage.figure.style.setProperty("--shape", Math.max(0.9, Math.min(1.7, (stage.scene.box.east - stage.scene.box.west) / (stage.scene.box.north - stage.scene.box.south))));
     drawLegend(stage);
+  }
+  // Teams beside each other are seen through the same window.
+  const boxes = view.stages.map((stage) => stage.scene.box), all = (name, pick) => pick(...boxes.map((box) => box[name]));
+  const box = { west: all("west", Math.min), east: all("east", Math.max), south: all("south", Math.min), north: all("north", Math.max) };
+  const shape = Math.max(0.9, Math.min(1.7, (box.east - box.west) / (box.north - box.south)));
+  for (const stage of view.stages) {
+    stage.scene.box = box;
+    stage.figure.style.setProperty("--shape", shape);
   }
   $("scrub").max = longest();
   [...$("episodes").children].forEach((button, i) => button.setAttribute("aria-current", i === episode));
@@ -177,14 +184,17 @@ function listEpisodes() {
 }
 
 function listAgents() {
-  const show = showing();
-  $("agents").className = show.agents.length > 10 ? "many" : "";
-  $("agents").replaceChildren(...show.agents.map((name, i) => {
-    const button = make("button", name);
-    button.dataset.agent = i;
-    button.title = show.types[i];
-    button.onclick = () => choose(view.show, i === view.agent ? -1 : i);
-    return button;
+  const several = view.told.shows.length > 1;
+  $("agents").className = showing().agents.length > 10 ? "many" : "";
+  $("agents").replaceChildren(...view.told.shows.flatMap((show, s) => {
+    const buttons = show.agents.map((name, i) => {
+      const button = make("button", name);
+      Object.assign(button.dataset, { agent: i, show: s });
+      button.title = show.types[i];
+      button.onclick = () => choose(s, i === view.agent && s === view.show ? -1 : i);
+      return button;
+    });
+    return several ? [make("span", show.label), ...buttons] : buttons;
   }));
 }
 
@@ -234,10 +244,10 @@ function showStep(t) {
 function showAgent(t) {
   const show = showing(), episode = episodeOf(show), agent = view.agent, when = Math.min(t, episode.length);
   const alive = at(episode.alive, when);
-  for (const button of $("agents").children) {
-    const i = Number(button.dataset.agent);
-    button.setAttribute("aria-pressed", i === agent);
-    button.classList.toggle("dead", !alive[i]);
+  for (const button of $("agents").querySelectorAll("button")) {
+    const [i, s] = [Number(button.dataset.agent), Number(button.dataset.show)], its = episodeOf(view.told.shows[s]);
+    button.setAttribute("aria-pressed", i === agent && s === view.show);
+    button.classList.toggle("dead", !at(its.alive, Math.min(t, its.length))[i]);
   }
   const chosen = agent >= 0;
   for (const id of ["actions", "sees"]) { $(id).hidden = !chosen; $(id).previousElementSibling.hidden = !chosen; }
@@ -409,6 +419,7 @@ function tick(stamp) {
     showStep(t);
   }
   view.stages.forEach(paint);
+  document.documentElement.dataset.ready = "yes"; // something can be seen
   if (view.playing) dirty();
 }
 
@@ -445,9 +456,7 @@ function step(by) {
 }
 
 function choose(show, agent) {
-  const other = show !== view.show;
   Object.assign(view, { show, agent, shown: null });
-  if (other) listAgents();
   dirty();
 }
 
@@ -527,8 +536,7 @@ async function begin() {
     go(Number(told.get("step") || 0));
     choose(0, told.has("agent") ? Number(told.get("agent")) : -1);
     wire();
-    for (const panel of document.querySelectorAll("#log")) panel.classList.add("away");
-    document.documentElement.dataset.ready = "yes";
+    $("log").classList.add("away"); // on small screens panels take turns
   } catch (error) {
     $("trouble").hidden = false;
     $("trouble").textContent = error.message;
