@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 import phalanx
-from phalanx import api, registry
+from phalanx import api, cli, registry
 from phalanx.config import Resolved, RunConfig
 from phalanx.errors import PhalanxError
 from phalanx.report import film, mirrors
@@ -368,6 +368,30 @@ def test_mistakes_are_one_line(small_run, tmp_path):
         phalanx.record(small_run.folder, tmp_path / "x.csv", episodes=1)
     with pytest.raises(PhalanxError, match="cannot write"):
         phalanx.export(small_run.folder, "/proc/nowhere/team.zip")
+
+
+def test_commands_print_what_they_wrote(small_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = str(small_run.folder)
+    for words, file in (
+        (["watch", run, "--episodes", "1", "--seed", "3", "--gif"], f"{run}/watch.gif"),
+        (["watch", run, "random", "--episodes", "1"], "watch.html"),
+        (["record", run, "t.npz", "--episodes", "2", "--sampled"], "t.npz"),
+        (["record", "random", "switch/2", "u.npz", "--episodes", "2"], "u.npz"),
+        (["export", run, "team.zip", "--team", "1"], "team.zip"),
+    ):
+        assert cli.run(words) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == file
+        assert (tmp_path / file).stat().st_size > 100
+    for words, said in (
+        (["watch", "nothing"], "no run folder"),
+        (["watch", "heuristic"], "say where heuristic should play"),
+        (["watch", run, "nothing"], "no run folder"),
+        (["watch", run, "--episodes", "none"], "whole number"),
+        (["export", run, "team.tar"], "ends in .zip"),
+    ):
+        with pytest.raises(PhalanxError, match=re.escape(said)):
+            cli.run(words)
 
 
 # Trajectories

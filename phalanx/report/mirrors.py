@@ -53,7 +53,7 @@ class WeightsAndBiases:
     """A run of a project for each seed, grouped by the run folder; a resumed run goes on in the same."""
 
     def __init__(self, folder: Path, project: str, config: Mapping[str, Any]):
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports]
 
         self.wandb, self.folder, self.project, self.config = wandb, folder, project, config
         self.runs = {}
@@ -81,9 +81,9 @@ class MLflow:
     """A run of an experiment for each seed; a resumed run goes on in the same."""
 
     def __init__(self, folder: Path, experiment: str, config: Mapping[str, Any]):
-        import mlflow
+        import mlflow  # pyright: ignore[reportMissingImports]
 
-        self.mlflow, self.folder, self.config = mlflow, folder, config
+        self.folder, self.config = folder, config
         self.client = mlflow.MlflowClient()
         found = self.client.get_experiment_by_name(experiment)
         self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)

@@ -38,15 +38,15 @@ class Episode(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is kept of each step, (T, B, ...)."""
+    """What is kept of each step, (T, B, ...): arrays of JAX in the program, of numpy behind it."""
 
     after: Observation
-    action: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    won: Array | None
-    preferences: Array | None
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    won: Any
+    preferences: Any
     state: PyTree
 
 
@@ -97,9 +97,6 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list
         def whole(start, steps, b=b, length=length):
             return np.concatenate([start[b][None], steps[:length, b]])
 
-        def part(steps, b=b, length=length):
-            return None if steps is None else steps[:length, b]
-
         seen = jax.tree.map(whole, first, kept.after)
         episodes.append(
             Episode(
@@ -109,7 +106,7 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list
                 terminated=bool(kept.terminated[length - 1, b]),
                 truncated=bool(kept.truncated[length - 1, b]),
                 won=None if kept.won is None else bool(kept.won[length - 1, b]),
-                preferences=part(kept.preferences),
+                preferences=None if kept.preferences is None else kept.preferences[:length, b],
                 states=None if begin is None else jax.tree.map(whole, begin, kept.state),
             )
         )
