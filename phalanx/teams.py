@@ -23,7 +23,7 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.errors import PhalanxError
-from phalanx.training import checkpoint, device
+from phalanx.training import device
 from phalanx.training.setup import Setup
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 
@@ -120,7 +120,8 @@ SPEC, PARAMS, README = "team.json", "params.npz", "README.md"
 def save(path: Path, this: Setup, params: PyTree) -> None:
     """Write a team and what is needed to use it."""
     buffer = io.BytesIO()
-    np.savez(buffer, **checkpoint.to_arrays(params))  # pyright: ignore[reportArgumentType]
+    arrays = {name: np.asarray(leaf) for name, leaf in _leaves(params).items()}
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     spec = this.env.spec
     kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "script"}
     told = {
@@ -152,7 +153,15 @@ def load_team(path: str | Path) -> Policy:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
     algorithm = cls(config, seen)
     like = jax.eval_shape(lambda key: algorithm.policy(algorithm.init(key, 1)), jax.random.key(0))
-    return Policy(spec, algorithm, checkpoint.from_arrays(arrays, like, str(path)))
+    shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _leaves(like).items()}
+    if shapes != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
+        raise PhalanxError(f"{path} does not fit phalanx {__version__}: its networks have other shapes")
+    leaves = [jnp.asarray(arrays[name]) for name in shapes]
+    return Policy(spec, algorithm, jax.tree.unflatten(jax.tree.structure(like), leaves))
+
+
+def _leaves(tree: PyTree) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,10 +62,14 @@ def save(
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
+    arrays = {
+        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        for name, leaf in _named_leaves(carry).items()
+    }
     try:
         unfinished.mkdir(parents=True)
         with (unfinished / ARRAYS).open("wb") as file:
-            np.savez(file, **to_arrays(carry))  # pyright: ignore[reportArgumentType]
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
             _flush(file)
         manifest = {
             "updates": updates,
@@ -164,25 +167,15 @@ def choose(folder: Path, name: str | None = None) -> Checkpoint:
 
 def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
     """Read a carry with the structure, shapes and types of `like`."""
-    with np.load(checkpoint.path / ARRAYS, allow_pickle=False) as arrays:
-        return from_arrays(arrays, like, f"checkpoint {checkpoint.path}")
-
-
-def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    """The leaves of a tree by their names, as plain arrays."""
-    return {
-        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-        for name, leaf in _named_leaves(tree).items()
-    }
-
-
-def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, what: str) -> PyTree:
-    """What `to_arrays` was given, if it has the structure, shapes and types of `like`."""
-    wanted = _named_leaves(like)
-    if set(arrays) != set(wanted):
-        odd = sorted(set(arrays) ^ set(wanted))[0]
-        raise PhalanxError(f"{what} does not fit this configuration or version: {odd} is in only one")
-    leaves = [_leaf(arrays[name], leaf, f"{what}: {name}") for name, leaf in wanted.items()]
+    path = checkpoint.path
+    with np.load(path / ARRAYS, allow_pickle=False) as arrays:
+        wanted = _named_leaves(like)
+        if set(arrays.files) != set(wanted):
+            odd = sorted(set(arrays.files) ^ set(wanted))[0]
+            raise PhalanxError(
+                f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
+            )
+        leaves = [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -191,7 +184,7 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
         return jax.random.wrap_key_data(jnp.asarray(array))
     if array.shape != like.shape or array.dtype != like.dtype:
         raise PhalanxError(
-            f"{where} does not fit: it is {array.dtype}{list(array.shape)}, "
+            f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
             f"needed is {like.dtype}{list(like.shape)}"
         )
     return jnp.asarray(array)
