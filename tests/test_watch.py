@@ -4,6 +4,7 @@ import base64
 import contextlib
 import dataclasses
 import gzip
+import io
 import json
 import re
 import sys
@@ -276,8 +277,11 @@ def test_agent_is_chosen_in_the_scene_and_on_a_phone(chromium, battle_page):
 
 
 def test_two_teams_side_by_side(chromium, battle, scripted, tmp_path):
-    file = tmp_path / "two.html"
-    file.write_text(page([battle[1], scripted(7)], "two"), "utf-8")
+    file, other = tmp_path / "two.html", scripted(7)
+    action = other.episodes[0].action.copy()
+    action[2] = (4, 1)
+    other.episodes[0] = other.episodes[0]._replace(action=action)
+    file.write_text(page([battle[1], other], "two"), "utf-8")
     chromium.complaints.clear()
     chromium.resize(1280, 800)
     chromium.open(file)
@@ -287,8 +291,11 @@ def test_two_teams_side_by_side(chromium, battle, scripted, tmp_path):
     chromium.press("End")
     chromium.until(f"document.querySelector('#step').innerText === 'step {most} / {most}'")
     assert "heuristic" in chromium.text("#score")
-    chromium.click("#agents button[data-show='1'][data-agent='0']")
-    chromium.until("document.querySelector('#chosen').innerText.includes('over')")
+    # Each agent of the other team has its own action.
+    chromium.ask("go(2)")
+    for agent, name in enumerate(("move east", "stop")):
+        chromium.click(f"#agents button[data-show='1'][data-agent='{agent}']")
+        chromium.until(f"document.querySelector('#actions .taken span')?.innerText === '{name}'")
     assert chromium.complaints == []
 
 
@@ -474,6 +481,13 @@ def test_damaged_team_is_one_line(small_run, tmp_path):
             refused -= 1
         refused += 1
     assert refused > 25
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:  # a sound archive of other parameters
+        archive.writestr("team.json", parts["team.json"])
+        archive.writestr("params.npz", parts["params.npz"][:-1] + b"x")
+    with pytest.raises(PhalanxError, match="checksum"):
+        phalanx.load_team(file)
     told = {"format": 99}
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("team.json", json.dumps(told))
