@@ -286,12 +286,12 @@ function actionBars(show, episode, agent, t) {
       return bar(name, Math.min(zero, where), Math.abs(where - zero), number(value), "taken");
     });
   }
-  const wishes = wishesAt(show, agent, t), open = wishes.filter((wish) => wish.open);
+  const wishes = wishesAt(show, agent, t), open = wishes.filter((wish) => wish.open || wish.taken); // scripts may order what masks forbid
   const text = ({ value }) => (value === null || value === undefined ? "" : show.prefers === "probability" ? `${number(100 * value, 1)} %` : number(value, 2));
   const rows = open.map((wish) => bar(wish.name, 0, wish.part, text(wish), wish.taken ? "taken" : ""));
   const closed = wishes.length - open.length;
   if (closed) {
-    const names = wishes.filter((wish) => !wish.open).map((wish) => wish.name).join(", ");
+    const names = wishes.filter((wish) => !open.includes(wish)).map((wish) => wish.name).join(", ");
     const rest = make("p", closed > 8 ? `${closed} actions are not available` : `not available: ${names}`, "rest");
     rest.title = names;
     rows.push(rest);
