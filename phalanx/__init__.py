@@ -5,7 +5,21 @@ from typing import TYPE_CHECKING
 from phalanx import faults
 
 if TYPE_CHECKING:
-    from phalanx.api import Policy, Run, check_env, evaluate, load, make_env, resume, train
+    from phalanx.api import (
+        Policy,
+        Run,
+        check_env,
+        evaluate,
+        export,
+        load,
+        load_team,
+        load_trajectories,
+        make_env,
+        record,
+        resume,
+        train,
+        watch,
+    )
     from phalanx.compat.pettingzoo import to_pettingzoo
     from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
@@ -21,12 +35,17 @@ __all__ = [
     "Run",
     "check_env",
     "evaluate",
+    "export",
     "load",
+    "load_team",
+    "load_trajectories",
     "make_env",
     "make_vec",
+    "record",
     "resume",
     "to_pettingzoo",
     "train",
+    "watch",
 ]
 
 

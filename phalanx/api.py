@@ -1,33 +1,35 @@
-"""The Python front door: `train`, `resume`, `evaluate`, `load`, `make_env`, `check_env`."""
+"""The Python front door: what the command line does, and `load`, `make_env`, `check_env`."""
 
 import dataclasses
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from phalanx import registry
-from phalanx.config import Layer, RunConfig, convert, merge, options_of
-from phalanx.envs.base import Env, no_action, own_actions
+from phalanx import registry, teams
+from phalanx.config import Layer, Option, RunConfig, convert, merge, options_of
+from phalanx.data import trajectories
+from phalanx.data.trajectories import load_trajectories as load_trajectories
+from phalanx.envs.base import Env
 from phalanx.envs.check import check
-from phalanx.envs.wrappers import policy_input
 from phalanx.errors import PhalanxError, suggest
 from phalanx.report import metrics
 from phalanx.report.console import Console
+from phalanx.teams import Policy
+from phalanx.teams import load_team as load_team
 from phalanx.training import checkpoint as checkpoints
-from phalanx.training import device
+from phalanx.training import device, playback
 from phalanx.training import run as runs
 from phalanx.training.loop import without_replay
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, setup
-from phalanx.types import Array, Observation, PyTree
+from phalanx.types import PyTree
 
 Which = Literal["best", "last"]
 
@@ -302,7 +304,7 @@ def evaluate(
     if episodes < 1 or episodes != int(episodes):
         raise PhalanxError(f"episodes must be a whole number of at least 1, not {episodes}")
     device.configure()
-    is_run = (Path(run) / "run.json").is_file()
+    is_run = _is_run(run)
     if env_options and (is_run or not isinstance(env, str)):
         raise PhalanxError("env_options are for an environment given by name: a run or an object has its own")
     if is_run and isinstance(env, str):
@@ -326,88 +328,6 @@ def _untrained(algorithm: str, env: str | Env, options: Mapping[str, Any]) -> tu
     return this, jax.vmap(this.algorithm.policy)(learner)
 
 
-class PolicyMemory(NamedTuple):
-    """What a team remembers between two calls of `Policy.act`."""
-
-    network: PyTree
-    last_action: Array
-
-
-class Policy:
-    """A trained team that acts: all that is needed to use it, and nothing of its training."""
-
-    def __init__(self, this: Setup, params: PyTree):
-        self.env = this.env
-        self.spec = this.env.spec
-        self._algorithm = this.algorithm
-        self._inputs = this.algorithm.inputs(this.resolved.algorithm)
-        self._params = params
-        self._act = jax.jit(self._act_batch, static_argnames="greedy")
-
-    def _act_batch(self, obs, memory, avail, alive, first, key, greedy):
-        seen = policy_input(
-            obs,
-            alive,
-            memory.last_action,
-            self.spec,
-            self._inputs["agent_id"],
-            self._inputs["last_action"],
-        )
-        state = jnp.zeros((obs.shape[0], self.spec.state_size))  # teams act on what their agents see
-        observation = Observation(seen, state, avail, alive)
-        action, network, _ = self._algorithm.act(
-            self._params, observation, first, memory.network, key, greedy
-        )
-        return action, PolicyMemory(network, action)
-
-    def act(
-        self,
-        obs: Any,
-        memory: PolicyMemory | None = None,
-        avail: Any = None,
-        alive: Any = None,
-        *,
-        greedy: bool = True,
-        key: Array | None = None,
-    ) -> tuple[np.ndarray, PolicyMemory]:
-        """Choose an action for every agent; returns (actions, memory).
-
-        `obs` is (A, O), or (B, A, O) for many teams at once, as the environment gives it. Give the
-        returned memory back on the next step, and None on the first step of an episode. `avail`
-        (..., A, U) defaults to every action, `alive` (..., A) to everyone. With `greedy=False`
-        actions are drawn at random, with `key`.
-        """
-        obs = np.asarray(obs, np.float32)
-        n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
-        if obs.shape[-2:] != (n, width) or obs.ndim > 3:
-            raise PhalanxError(
-                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many teams, not {obs.shape}"
-            )
-        single = obs.ndim == 2
-        obs = obs.reshape(-1, n, width)
-        batch = obs.shape[0]
-        try:
-            avail = np.broadcast_to(own_actions(self.spec) if avail is None else avail, (batch, n, actions))
-            alive = np.broadcast_to(True if alive is None else alive, (batch, n))
-        except ValueError:
-            raise PhalanxError(
-                f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
-            ) from None
-        if memory is not None and memory.last_action.shape[0] != batch:
-            raise PhalanxError(f"this memory is of {memory.last_action.shape[0]} teams, and obs of {batch}")
-        avail, alive = avail.astype(bool), alive.astype(bool)
-        first = np.full(batch, memory is None)
-        if memory is None:
-            none_yet = no_action(self.spec)
-            none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
-            memory = PolicyMemory(self._algorithm.memory(batch), none_yet)
-        if not greedy and key is None:
-            raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
-        key = jax.random.key(0) if key is None else key
-        action, remembered = self._act(obs, memory, avail, alive, first, key, greedy=greedy)
-        return np.asarray(action)[0] if single else np.asarray(action), remembered
-
-
 def load(
     run: str | Path,
     *,
@@ -422,9 +342,165 @@ def load(
     (the default where the environment has more than one team); `seed` one of the
     seeds that were trained together (default: the first).
     """
+    this, params = _team(run, env, which, seed, checkpoint)
+    return Policy(this.env.spec, this.algorithm, params, this.env)
+
+
+def _team(
+    run: str | Path, env: Env | None, which: Which | None, seed: int | None, checkpoint: str | None
+) -> tuple[Setup, PyTree]:
+    """What one of the seeds of a run acts with."""
     this, policies = _policies(run, env, which, checkpoint)
     seed = this.config.seed if seed is None else seed
     if seed not in this.seeds:
         raise PhalanxError(f"{run} has the seeds {', '.join(map(str, this.seeds))}, not {seed}")
     index = this.seeds.index(seed)
-    return Policy(this, jax.tree.map(lambda p: p[index], policies))
+    return this, jax.tree.map(lambda p: p[index], policies)
+
+
+def watch(
+    run: str | Path,
+    other: str | Path | None = None,
+    *,
+    env: str | Env | None = None,
+    episodes: int = 3,
+    seed: int = 0,
+    out: str | Path | None = None,
+    gif: bool = False,
+    mp4: bool = False,
+    which: Which | None = None,
+    team: int | None = None,
+    checkpoint: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Play a team greedily and write one HTML page that shows it; returns the files.
+
+    `run` is a run folder, or an algorithm to be watched untrained (such as `heuristic`) in `env`. `other` is
+    a second one, shown beside it from the same starts. `seed` picks the episodes, `team` one of the seeds
+    that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
+    RUN/watch.html), and films stand beside it.
+    """
+    from phalanx.report import film
+    from phalanx.report.page import page, require_same_starts, show
+
+    episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
+    if mp4:
+        film.require_mp4()  # before anything is played
+    device.configure()
+    playing = [(run, *_player(run, env, which, team, checkpoint, env_options))]
+    if other is not None:
+        # An algorithm beside a run plays where that does.
+        there = None if _is_run(other) else playing[0][1].env
+        playing.append((other, *_player(other, there, which, team, checkpoint, None)))
+    names = [this.config.algorithm for _, this, _ in playing]
+    if len(set(names)) < len(names):
+        names = [Path(what).name for what, *_ in playing]
+    shows = []
+    for name, (_, this, params) in zip(names, playing, strict=True):
+        play = playback.player(this.env, this.algorithm, episodes, greedy=True, film=True)
+        played = play(params, playback.episode_key(seed))
+        shows.append(show(name, this.env, this.algorithm.prefers, played))
+    if other is not None:
+        require_same_starts(*shows)
+    title = f"{' and '.join(names)} on {shows[0].spec.name}"
+    folder = Path(run) if other is None and _is_run(run) else Path()
+    path = Path(out) if out is not None else folder / "watch.html"
+    files = {path.with_suffix(".html"): lambda file: file.write_text(page(shows, title), encoding="utf-8")}
+    if gif:
+        files[path.with_suffix(".gif")] = lambda file: film.gif(shows, file)
+    if mp4:
+        files[path.with_suffix(".mp4")] = lambda file: film.mp4(shows, file)
+    for file, write in files.items():
+        _write(file, write)
+    return list(files)
+
+
+def record(
+    run: str | Path,
+    out: str | Path,
+    *,
+    env: str | Env | None = None,
+    episodes: int = 100,
+    seed: int = 0,
+    greedy: bool = True,
+    which: Which | None = None,
+    team: int | None = None,
+    checkpoint: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
+) -> Path:
+    """Play a team and write its trajectories to a file that `load_trajectories` reads; returns the file.
+
+    `greedy=False` draws actions as training does. The rest is as in `watch`; see `docs/watching.md`.
+    """
+    episodes, seed, path = _whole("episodes", episodes, 1), _whole("seed", seed, 0), Path(out)
+    if path.suffix != ".npz":
+        raise PhalanxError(f"trajectories are written to a file that ends in .npz, not to {out}")
+    device.configure()
+    this, params = _player(run, env, which, team, checkpoint, env_options)
+    played: list[playback.Episode] = []
+    play = playback.player(this.env, this.algorithm, min(episodes, this.config.eval_episodes), greedy)
+    while len(played) < episodes:
+        played += play(params, jax.random.fold_in(playback.episode_key(seed), len(played)))
+    about = {"run": str(run), "seed": seed, "greedy": greedy, "algorithm": this.config.algorithm}
+    _write(
+        path, lambda file: trajectories.save(file, played[:episodes], this.env.spec, this.resolved.env, about)
+    )
+    return path
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    env: Env | None = None,
+    which: Which | None = None,
+    team: int | None = None,
+    checkpoint: str | None = None,
+) -> Path:
+    """Write a trained team to one file that `load_team` reads, without anything of its training."""
+    this, params = _team(run, env, which, team, checkpoint)
+    if Path(out).suffix != ".zip":
+        raise PhalanxError(f"a team is written to a file that ends in .zip, not to {out}")
+    _write(Path(out), lambda file: teams.save(file, this, params))
+    return Path(out)
+
+
+def _whole(name: str, value: Any, at_least: int) -> int:
+    """A whole number, checked as config fields are."""
+    return convert(Option(name, int, (), False, None, "", {"at_least": at_least}), value, "argument")
+
+
+def _is_run(what: str | Path) -> bool:
+    return (Path(what) / "run.json").is_file()
+
+
+def _player(
+    run: str | Path,
+    env: str | Env | None,
+    which: Which | None,
+    team: int | None,
+    checkpoint: str | None,
+    env_options: Mapping[str, Any] | None,
+) -> tuple[Setup, PyTree]:
+    """A team of a run folder, or an untrained one in `env`."""
+    if _is_run(run):
+        if isinstance(env, str) or env_options:
+            raise PhalanxError(f"{run} is a run folder, which has its own environment: leave out {env!r}")
+        return _team(run, env, which, team, checkpoint)
+    if env is None:
+        raise PhalanxError(f"there is no run folder {run}; an algorithm needs an environment to play in")
+    this, policies = _untrained(str(run), env, env_options or {})
+    return this, jax.tree.map(lambda p: p[0], policies)
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(f".unfinished-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise PhalanxError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)

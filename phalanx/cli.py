@@ -18,6 +18,9 @@ COMMANDS = {
     "train": "train a team: phalanx train mappo switch/2 --steps 2e5",
     "resume": "go on where a run stopped, or on to a larger budget",
     "eval": "play greedy episodes with a run's team, or with an untrained algorithm",
+    "watch": "write a page that plays a run's team in the browser, or two beside each other",
+    "record": "write the trajectories of a run's team to a file",
+    "export": "write a run's team to one file that needs nothing else",
     "plot": "draw the learning curves of one or more runs",
     "compare": "say which of some runs are better, and how sure that is: phalanx compare RUN... | EXPERIMENT",
     "experiment": "make all runs that a file names, as a grid: phalanx experiment FILE.toml",
@@ -157,7 +160,9 @@ def _train(words: list[str]) -> int:
         args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
     )
     folder = shlex.quote(str(run.folder))
-    print(f"see it:   phalanx plot {folder}\nuse it:   phalanx eval {folder}")
+    print(
+        f"see it:   phalanx plot {folder}\nwatch it: phalanx watch {folder}\nuse it:   phalanx eval {folder}"
+    )
     return 0
 
 
@@ -266,6 +271,112 @@ def _eval(words: list[str]) -> int:
     return 0
 
 
+def _team_options(parser: Parser) -> None:
+    """Which of a run's teams to take."""
+    parser.add_argument(
+        "--which",
+        choices=("best", "last"),
+        help="which parameters of a run (default: best; last where teams compete)",
+    )
+    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+
+
+def _team(args: argparse.Namespace) -> dict[str, Any]:
+    team = _number("--team", args.team, at_least=0)
+    return {"which": args.which, "team": team, "checkpoint": args.checkpoint}
+
+
+def _where(what: str, env: str | None) -> dict[str, Any]:
+    """Where a team plays: a run has its environment, an algorithm is told one."""
+    if env is None and what in registry.algorithms():
+        raise PhalanxError(f"say where {what} should play, as in {what} battle/3m")
+    if env is None:
+        _require_run(what)
+        return {}
+    registry.algorithm(what)  # if there is none, this says so
+    registry.env_options(env)
+    return {"env": env}
+
+
+def _watch(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx watch",
+        usage="phalanx watch RUN [RUN2 | ALGORITHM] | ALGORITHM ENV  [--episodes 3] [--seed 0] [--gif]",
+        description="Play a team greedily and write one page that shows it in any browser.",
+    )
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to watch untrained"
+    )
+    parser.add_argument(
+        "other", metavar="RUN2 | ENV", nargs="?", help="another team beside it, or where to play"
+    )
+    parser.add_argument("--episodes", metavar="INT", default="3", help="how many (default: 3)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    parser.add_argument("--out", metavar="FILE", help="the page (default: RUN/watch.html)")
+    parser.add_argument("--gif", action="store_true", help="write a film beside the page")
+    parser.add_argument("--mp4", action="store_true", help="the same as MP4 (needs the extra `video`)")
+    _team_options(parser)
+    args = parser.parse(words)
+    is_run = (Path(args.what) / "run.json").is_file()
+    where = {} if is_run else _where(args.what, args.other)
+    if is_run and args.other is not None and args.other not in registry.algorithms():
+        _require_run(args.other)
+    numbers = {
+        name: _number(f"--{name}", getattr(args, name), least)
+        for name, least in (("episodes", 1), ("seed", 0))
+    }
+    from phalanx import api
+
+    other = args.other if is_run else None
+    films = {"gif": args.gif, "mp4": args.mp4, "out": args.out}
+    for file in api.watch(args.what, other, **where, **numbers, **films, **_team(args)):
+        print(file)
+    return 0
+
+
+def _record(words: list[str]) -> int:
+    parser = Parser(
+        prog="phalanx record",
+        usage="phalanx record RUN FILE.npz  |  ALGORITHM ENV FILE.npz   [--episodes 100] [--sampled]",
+        description="Write observations, states, masks, actions and rewards of whole episodes to one file.",
+    )
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
+    parser.add_argument("file", metavar="FILE.npz", help="what to write; docs/watching.md says what is in it")
+    parser.add_argument("--episodes", metavar="INT", default="100", help="how many (default: 100)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    parser.add_argument(
+        "--sampled", action="store_true", help="draw actions as in training (default: greedy)"
+    )
+    _team_options(parser)
+    args = parser.parse(words)
+    where = _where(args.what, args.env)
+    numbers = {
+        name: _number(f"--{name}", getattr(args, name), least)
+        for name, least in (("episodes", 1), ("seed", 0))
+    }
+    from phalanx import api
+
+    print(api.record(args.what, args.file, **where, **numbers, greedy=not args.sampled, **_team(args)))
+    return 0
+
+
+def _export(words: list[str]) -> int:
+    parser = Parser(prog="phalanx export", description="Write a team to one file, for phalanx.load_team.")
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("file", metavar="FILE.zip", help="what to write")
+    _team_options(parser)
+    args = parser.parse(words)
+    _require_run(args.run)
+    from phalanx import api
+
+    print(api.export(args.run, args.file, **_team(args)))
+    return 0
+
+
 def _plot(words: list[str]) -> int:
     parser = Parser(prog="phalanx plot", description="Draw learning curves to PNG and SVG.")
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
@@ -315,7 +426,7 @@ def _compare(words: list[str]) -> int:
     metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}
     from rich.console import Console
 
-    from phalanx.report import page
+    from phalanx.report import comparison
     from phalanx.report.compare import gather
 
     out, found = gather(
@@ -325,8 +436,10 @@ def _compare(words: list[str]) -> int:
         control=args.control,
         threshold=threshold,
     )
-    files = page.write(found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words]))
-    Console().print(page.rich_table(found))
+    files = comparison.write(
+        found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words])
+    )
+    Console().print(comparison.rich_table(found))
     for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
         print(line)
     print(f"report: {files[0]}")

@@ -68,6 +68,8 @@ class RunConfig:
     )
     keep: int = option(2, "how many of the last checkpoints to keep, besides the best", at_least=1)
     tensorboard: bool = option(True, "write TensorBoard events beside metrics.jsonl")
+    wandb: str = option("", "a project of Weights & Biases to log to as well (needs the extra wandb)")
+    mlflow: str = option("", "an experiment of MLflow to log to as well (needs the extra mlflow)")
 
 
 class Option(NamedTuple):

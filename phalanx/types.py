@@ -60,6 +60,8 @@ class EnvSpec:
     """One team an agent, where there is more than one: whose reward a team's mean or sum is taken over."""
     script: ScriptedTeam | None = None
     """What `phalanx eval heuristic` plays."""
+    action_names: tuple[tuple[str, ...], ...] = ()
+    """For each agent, a name for each of its actions, or entries of a continuous one; empty without names."""
     version: int = 1
     """Raised whenever the rules change, so that results of different rules are never compared."""
 

@@ -11,7 +11,7 @@ from phalanx import cli
 from phalanx.config import _toml
 from phalanx.errors import PhalanxError
 from phalanx.report.compare import compare, label, marl_eval, read
-from phalanx.report.page import html
+from phalanx.report.comparison import html
 
 STEPS = np.arange(0, 11) * 50_000
 

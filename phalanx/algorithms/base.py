@@ -68,6 +68,15 @@ class Algorithm(ABC):
         Also the new memory, and extras for `update`. `first` (B,) says which observations begin an episode.
         """
 
+    @property
+    def prefers(self) -> str:
+        """What `preferences` are: `probability` or `Q-value`; empty where there are none."""
+        return ""
+
+    def preferences(self, policy: PyTree, observation: Observation, first: Array, memory: PyTree) -> Array:
+        """How much each action is worth to each agent when it acts, (B, A, U), for whoever watches."""
+        raise NotImplementedError(f"{type(self).__name__} has no preferences")
+
     @abstractmethod
     def update(
         self, learner: PyTree, rollout: Transition, key: Array, clock: Clock

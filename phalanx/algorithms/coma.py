@@ -104,6 +104,9 @@ class COMA(Actors):
         log_policy = floored(logits[0], avail, policy.epsilon)
         return distributions.sample(key, log_policy, avail), memories[0], {}
 
+    def preferences(self, policy, observation, first, memory):
+        return super().preferences(policy.params, observation, first, memory)
+
     # The critic
 
     def view(self, observation: Observation, action: Array) -> Array:

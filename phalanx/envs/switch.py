@@ -23,7 +23,7 @@ OPEN = np.ones((ROWS, COLS), bool)
 OPEN[[0, 2], 2:5] = False
 STARTS = np.array([[0, 1], [0, 5], [2, 1], [2, 5]], np.int32)
 HOMES = np.array([[0, 6], [0, 0], [2, 6], [2, 0]], np.int32)
-# down, left, up, right, no-op
+MOVE_NAMES = ("down", "left", "up", "right", "no-op")
 MOVES = np.array([[1, 0], [0, -1], [-1, 0], [0, 1], [0, 0]], np.int32)
 # ma-gym rounds coordinates to two digits.
 ROW_SEEN = np.round(np.arange(ROWS) / (ROWS - 1), 2).astype(np.float32)
@@ -76,6 +76,7 @@ class Switch(Env):
             time_limit=self.time_limit,
             common_reward=False,
             has_win=True,
+            action_names=(MOVE_NAMES,) * self.agents,
         )
 
     def reset(self, key: Array) -> tuple[SwitchState, TimeStep]:

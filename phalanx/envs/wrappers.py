@@ -30,6 +30,22 @@ class Wrapper(Env):
         return self.env.frame(state.inner)
 
 
+class Filmed(Wrapper):
+    """Put the state itself into `info`, for whoever draws it later. Goes around the bare environment."""
+
+    def reset(self, key: Array) -> tuple[PyTree, TimeStep]:
+        return self._film(*self.env.reset(key))
+
+    def step(self, key: Array, state: PyTree, actions: Array) -> tuple[PyTree, TimeStep]:
+        return self._film(*self.env.step(key, state, actions))
+
+    def frame(self, state: PyTree) -> dict[str, Any] | None:
+        return self.env.frame(state)
+
+    def _film(self, state: PyTree, step: TimeStep) -> tuple[PyTree, TimeStep]:
+        return state, step._replace(info={**step.info, "state": state})
+
+
 class Counted(NamedTuple):
     """What `TimeLimit` keeps."""
 
@@ -97,6 +113,14 @@ def policy_input(
     return jnp.concatenate(parts, axis=-1)
 
 
+def policy_spec(spec: EnvSpec, agent_id: bool, last_action: bool) -> EnvSpec:
+    """The spec of an environment as a network sees it: see `policy_input`."""
+    ids = tuple(f"is {name}" for name in spec.agents) if agent_id else ()
+    last = tuple(f"last action {u}" for u in range(spec.n_actions)) if last_action else ()
+    padded = (names + ("padding",) * (spec.obs_size - len(names)) + ids + last for names in spec.obs_features)
+    return replace(spec, obs_features=tuple(padded))
+
+
 class Remembered(NamedTuple):
     """What `PolicyInput` keeps: the last actions, `no_action` before the first."""
 
@@ -113,13 +137,7 @@ class PolicyInput(Wrapper):
 
     @property
     def spec(self) -> EnvSpec:
-        spec = self.env.spec
-        ids = tuple(f"is {name}" for name in spec.agents) if self.agent_id else ()
-        last = tuple(f"last action {u}" for u in range(spec.n_actions)) if self.last_action else ()
-        padded = (
-            names + ("padding",) * (spec.obs_size - len(names)) + ids + last for names in spec.obs_features
-        )
-        return replace(spec, obs_features=tuple(padded))
+        return policy_spec(self.env.spec, self.agent_id, self.last_action)
 
     def reset(self, key: Array) -> tuple[Remembered, TimeStep]:
         state, step = self.env.reset(key)

@@ -21,8 +21,9 @@ WALL, OPEN = (70, 74, 82), (240, 240, 236)
 # From level 1 to level 2; what can be stood on, and what cannot.
 GROUND = ((201, 194, 178), (233, 227, 212))
 ROCK, CLIFF = (58, 56, 60), ((92, 89, 90), (112, 108, 106))
-ALLY, ENEMY, HEALING = (38, 101, 190), (200, 48, 44), (30, 150, 80)
-BAR, HEALTH, SHIELD = (30, 30, 34), (86, 196, 74), (90, 190, 240)
+# Okabe and Ito's blue, vermilion and green.
+ALLY, ENEMY, HEALING = (0, 114, 178), (213, 94, 0), (0, 158, 115)
+BAR, HEALTH, SHIELD = (30, 30, 34), (86, 196, 74), (86, 180, 233)
 AROUND = 2  # cells that a battle is shown beyond its ground
 MARGIN = 0.9  # of a picture of particles that the camera's square fills
 
@@ -166,7 +167,7 @@ def _agent_colour(agent: int) -> Colour:
 
 
 def _battle(frame: Mapping[str, Any], pixels: int) -> Canvas:
-    """Blue allies and red enemies with their numbers, on all the ground that can be stood on; north is up."""
+    """Blue allies and orange enemies with their numbers, on all ground that can be stood on; north is up."""
     view = _view(np.asarray(frame["level"]), int(frame["size"]))
     width, height = view.east - view.west, view.north - view.south
     canvas = Canvas(*_size(width, height, pixels), ROCK)

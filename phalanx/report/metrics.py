@@ -1,27 +1,26 @@
-"""The metrics file: plain lines of JSON, one for each seed and evaluation; TensorBoard beside it."""
+"""The metrics file: plain lines of JSON, one for each seed and evaluation."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.report.mirrors import Mirror
 
 FILE = "metrics.jsonl"
 
 
 class MetricsWriter:
-    """Appends rows to metrics.jsonl and mirrors them as TensorBoard events."""
+    """Appends rows to metrics.jsonl and hands them to the tools that mirror it."""
 
-    def __init__(self, folder: Path, tensorboard: bool):
-        self.path = folder / FILE
+    def __init__(self, folder: Path, mirrors: Sequence[Mirror] = ()):
+        self.path, self.mirrors = folder / FILE, mirrors
         try:
             self.path.touch()
         except OSError as error:
             raise PhalanxError(f"cannot write {self.path}: {error.strerror}") from None
-        self._events = {} if tensorboard else None
-        self._folder = folder / "tb"
 
     def require(self, size: int) -> None:
         """Refuse a file that has lost rows which a checkpoint says it had."""
@@ -45,30 +44,13 @@ class MetricsWriter:
                 file.flush()
         except OSError as error:
             raise PhalanxError(f"cannot write {self.path}: {error.strerror}") from None
-        if self._events is not None:
-            for row in rows:
-                self._mirror(row)
-
-    def _mirror(self, row: Mapping[str, Any]) -> None:
-        """TensorBoard is a convenience: whatever is wrong with it must not stop a run."""
-        assert self._events is not None
-        try:
-            from tensorboardX import SummaryWriter
-
-            seed, step = row["seed"], row["env_steps"]
-            if seed not in self._events:
-                self._events[seed] = SummaryWriter(str(self._folder / f"seed_{seed}"), purge_step=step)
-            for name, value in row.items():
-                if name not in ("seed", "env_steps") and isinstance(value, (int, float)):
-                    self._events[seed].add_scalar(name, value, step)
-            self._events[seed].flush()
-        except Exception as error:
-            print(f"warning: TensorBoard events are off from here on: {error}")
-            self._events = None
+        for row in rows:
+            for mirror in self.mirrors:
+                mirror.write(row)
 
     def close(self) -> None:
-        for writer in (self._events or {}).values():
-            writer.close()
+        for mirror in self.mirrors:
+            mirror.close()
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

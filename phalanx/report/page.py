@@ -1,268 +1,182 @@
-"""A comparison as one HTML page without scripts or network, readable by day and by night."""
+"""One self-contained HTML page that plays episodes: see `docs/watching.md`.
 
+Everything that changes from step to step travels as whole numbers of 16 bits, each as its difference to the
+step before, in one gzipped block that the page unpacks by itself. Nothing is loaded from anywhere.
+"""
+
+import base64
+import gzip
+import html
 import json
-from collections.abc import Iterable
-from html import escape
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from phalanx import __version__
-from phalanx.errors import PhalanxError
-from phalanx.report import figures
-from phalanx.report import statistics as st
-from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval
-from phalanx.report.console import duration
-from phalanx.report.plots import thousands
+from phalanx.envs.base import Env
+from phalanx.errors import PhalanxError, suggest
+from phalanx.report.draw import KINDS
+from phalanx.report.events import events
+from phalanx.training.playback import Episode
+from phalanx.types import EnvSpec
 
-NONE = "-"
-STYLE = Path(__file__).with_suffix(".css")
-
-MEANINGS = {
-    "score": "What a seed is judged by: the mean of the final greedy episodes with its last parameters, "
-    "not its best.",
-    "normalised score": "A score on a scale from 0 to 1, so that tasks can be averaged: wins as they are, "
-    "returns between the least and the most that any evaluation here showed, unless the experiment names "
-    "bounds.",
-    "IQM": "Interquartile mean: the mean of the middle half of all seeds on all tasks. Less moved by one "
-    "lucky or failed seed than the mean, and less wasteful than the median.",
-    "interval": "95 %, by stratified bootstrap: seeds drawn again within each task. With few seeds such "
-    "intervals are a little too narrow; below three there are none.",
-    "probability of improvement": "How often a random seed of one arm beats a random seed of the other on "
-    "the same task. 0.5 is no difference.",
-    "better": "Said only where the interval lies above 0.5 and chance alone would show as much in less than "
-    "5 % of cases, by a permutation test, corrected for the number of pairs (Holm).",
-    "performance profile": "For every score, the share of seeds that are above it. A curve that is above "
-    "another everywhere is better at every level.",
-    "how soon": "The first evaluation at which a seed's normalised score is at the threshold.",
-}
+STEPS = 65_534  # that a range of numbers is cut into
 
 
-def write(this: Comparison, out: Path, command: str) -> list[Path]:
-    """Write the report, its pictures and its data into a folder; the page first."""
-    page = out / "report.html"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        page.write_text(html(this, command), encoding="utf-8")
-        (out / "comparison.json").write_text(json.dumps(this.summary(), indent=1) + "\n", encoding="utf-8")
-        (out / "marl_eval.json").write_text(json.dumps(marl_eval(this)) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise PhalanxError(f"cannot write {out}: {error.strerror}") from None
-    pictures = figures.save(figures.curves(this), out / "curves")
-    pictures += figures.save(figures.aggregates(this), out / "aggregates")
-    return [page, *pictures, out / "comparison.json", out / "marl_eval.json"]
+class Show(NamedTuple):
+    """What one team did."""
+
+    label: str
+    spec: EnvSpec
+    prefers: str
+    """what its preferences are: see `Algorithm.prefers`"""
+    episodes: list[Episode]
+    frames: list[list[dict[str, Any] | None]]
+    """for each episode what `Env.frame` says of each of its T + 1 states"""
 
 
-def html(this: Comparison, command: str) -> str:
-    """The whole page."""
-    seeds = sorted({len(cell.seeds) for cell in this.cells.values()})
-    count = many(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    lead = f"{many(len(this.arms), 'arm')} on {many(len(this.tasks), 'task')}, {count} each."
-    parts = [
-        f'<h1>{escape(this.title)}</h1><p class="lead">{lead}</p>',
-        _verdicts(this),
-        _section("Scores", _score_table(this), _scores_are(this)),
-        _section("Learning curves", _legend(this) + _figures(figures.curves(this), "curve"),
-                 "Mean over seeds with its 95 % interval; thin lines are single seeds."),
-        _section("Over all tasks", _legend(this) + _figures(figures.aggregates(this), "over", "wide")),
-        _section("How soon", _arrivals(this),
-                 f"Env steps at which seeds first had a normalised score of {this.threshold:g}: median over "
-                 "seeds, and how many got there."),
-        _section("What differs", *_differences(this)),
-        _section("Runs", _runs(this)),
-        _section("Commands", f"<pre>{escape(_commands(this, command))}</pre>"),
-        _section("Configurations", _configs(this)),
-        _section("How to read this", _terms()),
-    ]  # fmt: skip
-    style, title = STYLE.read_text(encoding="utf-8"), escape(this.title)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head>\n<body><main>'
-        + "\n".join(parts)
-        + f'\n<p class="soft"><small>Made by phalanx {__version__} from run folders alone.</small></p>'
-        "</main></body></html>\n"
-    )
-
-
-def _section(title: str, body: str, text: str = "") -> str:
-    lead = f'<p class="soft">{escape(text)}</p>' if text else ""
-    return f"<section><h2>{escape(title)}</h2>{lead}{body}</section>"
-
-
-def _mark(this: Comparison, arm: str) -> str:
-    return f"--mark: var(--arm-{this.arms.index(arm) % len(figures.COLOURS)})"
-
-
-def _named(this: Comparison, arm: str) -> str:
-    return f'<span style="{_mark(this, arm)}"><i class="dot"></i>{escape(arm)}</span>'
-
-
-def _legend(this: Comparison) -> str:
-    return f'<div class="legend">{"".join(_named(this, arm) for arm in this.arms)}</div>'
-
-
-def _verdicts(this: Comparison) -> str:
-    items = "".join(
-        f'<li class="{"shown" if pair.shown else "open"}" style="{_mark(this, pair.better)}">'
-        f"{escape(_sentence(this.verdict(pair)))}</li>"
-        for pair in this.pairs
-    )
-    notes = "".join(f'<p class="note">{escape(_sentence(note))}</p>' for note in this.notes)
-    return f'<ul class="verdicts">{items}</ul>{notes}'
-
-
-def _sentence(text: str) -> str:
-    """With a capital, unless it begins with the name of an arm or a task, and a full stop."""
-    return text.replace("no difference", "No difference", 1) + "."
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of cells that are HTML already."""
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _scores_are(this: Comparison) -> str:
-    names = dict.fromkeys(figures.metric_name(this.metric[task]) for task in this.tasks)
-    return (
-        f"Columns of tasks: {', '.join(names)}, mean over seeds with its 95 % interval, a dot for each seed. "
-        "IQM, mean and median: normalised scores over all tasks."
-    )
-
-
-def _score_table(this: Comparison) -> str:
-    head = ["arm", *map(escape, this.tasks), *next(iter(this.aggregates.values()))]
-    rows = []
-    for arm in this.arms:
-        cells = [_score(this, arm, task) for task in this.tasks]
-        cells += [_bold(interval) for interval in this.aggregates[arm].values()]
-        rows.append([_named(this, arm), *cells])
-    return _table(head, rows)
-
-
-def _bold(interval: st.Interval) -> str:
-    value, _, rest = between(interval).partition(" ")
-    return f"<b>{value}</b><small>{rest}</small>"
-
-
-def _score(this: Comparison, arm: str, task: str) -> str:
-    """A cell's mean and interval, and a strip with a dot for each seed."""
-    scores = this.cells[arm, task].scores
-    dots = "".join(
-        f'<circle cx="{4 + 100 * x:.1f}" cy="6" r="3.6" fill="var(--mark)" fill-opacity=".55"/>'
-        for x in this.normalise(task, scores).clip(0, 1)
-    )
-    strip = (
-        f'<svg class="strip" viewBox="0 0 108 12" style="{_mark(this, arm)}" aria-hidden="true">'
-        f'<line x1="4" x2="104" y1="6" y2="6" stroke="var(--faint)"/>{dots}</svg>'
-    )
-    return _bold(st.bootstrap(st.mean, [scores])) + strip
-
-
-def _figures(panels: list[figures.Panel], name: str, kind: str = "") -> str:
-    drawn = (
-        f"<figure><h3>{escape(panel.title)}</h3>{figures.inline(panel, f'{name}{i}')}</figure>"
-        for i, panel in enumerate(panels)
-    )
-    return f'<div class="grid {kind}">{"".join(drawn)}</div>'
-
-
-def _arrivals(this: Comparison) -> str:
-    def cell(arm: str, task: str) -> str:
-        steps = this.arrival(arm, task)
-        there = int(np.isfinite(steps).sum())
-        middle = float(np.median(steps))
-        value = thousands(float(f"{middle:.3g}")) if np.isfinite(middle) else "not reached"
-        return f"<b>{value}</b><small>{there} of {len(steps)} seeds</small>"
-
-    rows = [[_named(this, arm), *(cell(arm, task) for task in this.tasks)] for arm in this.arms]
-    return _table(["arm", *map(escape, this.tasks)], rows)
-
-
-def _differences(this: Comparison) -> tuple[str, str]:
-    """Options that are not the same for all arms on some task, and a line about them."""
-    by_task = {task: [this.cells[arm, task].runs[0] for arm in this.arms] for task in this.tasks}
-    keys = dict.fromkeys(
-        key for runs in by_task.values() for key in differences(runs) if key != "run.algorithm"
-    )
-
-    def values(arm: str, key: str) -> str:
-        table, _, name = key.partition(".")
-        told = {
-            task: this.cells[arm, task].runs[0].config.get(table, {}).get(name, NONE) for task in this.tasks
-        }
-        distinct = list(dict.fromkeys(map(str, told.values())))
-        if len(distinct) == 1:
-            return escape(distinct[0])
-        return "".join(f"{escape(str(value))}<small>{escape(task)}</small>" for task, value in told.items())
-
-    algorithms = [
-        "algorithm",
-        *(escape(this.cells[arm, this.tasks[0]].runs[0].algorithm) for arm in this.arms),
+def show(label: str, env: Env, prefers: str, episodes: list[Episode]) -> Show:
+    """Describe every state of some episodes for the viewer."""
+    frames = [
+        [env.frame(jax.tree.map(lambda x, t=t: x[t], each.states)) for t in range(each.length + 1)]
+        for each in episodes
     ]
-    rows = [[f"<code>{escape(key)}</code>", *(values(arm, key) for arm in this.arms)] for key in keys]
-    return (
-        _table(["option", *(_named(this, arm) for arm in this.arms)], [algorithms, *rows]),
-        "Options that are not the same for all arms; a dash where an algorithm has no such option.",
-    )
+    return Show(label, env.spec, prefers, episodes, frames)
 
 
-def _runs(this: Comparison) -> str:
-    def row(arm: str, run: Trained) -> list[str]:
-        facts = run.facts
-        versions = ", ".join(f"{name} {value}" for name, value in facts.get("versions", {}).items())
-        seeds = facts["seeds"]
-        span = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        return [
-            _named(this, arm),
-            f"{escape(run.task)}<small>rules {facts.get('env_version', 1)}</small>",
-            span,
-            f"{run.config['run']['steps']:,}",
-            duration(facts["seconds"]) if "seconds" in facts else NONE,
-            f"{escape(str(facts.get('device', NONE)))}<small>{escape(facts.get('started', ''))}</small>",
-            f"<code>{escape(str(run.folder))}</code><small>{escape(versions)}</small>"
-            f"<small>git {escape(str(facts.get('git') or NONE))}</small>",
-        ]
-
-    head = ["arm", "task", "seeds", "steps a seed", "time", "device", "folder and versions"]
-    return _table(head, [row(arm, run) for arm, run in this.all_runs()])
+def require_same_starts(one: Show, other: Show) -> None:
+    """Refuse to show two teams beside each other that did not begin alike."""
+    for mine, theirs in zip(one.frames, other.frames, strict=True):
+        first, second = mine[0] or {}, theirs[0] or {}
+        if first.keys() != second.keys() or not all(np.array_equal(first[k], second[k]) for k in first):
+            raise PhalanxError(
+                f"{one.label} plays {one.spec.name} and {other.label} plays {other.spec.name}, which do not "
+                f"begin alike: two teams can be watched together in one environment with the same options"
+            )
 
 
-def _commands(this: Comparison, command: str) -> str:
-    return "\n".join([*(run.facts.get("command", "") for _, run in this.all_runs()), command])
+class Packer:
+    """Gathers arrays in one block of bytes; what stands for each tells how to read it back."""
+
+    def __init__(self):
+        self.block = bytearray()
+
+    def over_time(self, array: np.ndarray) -> dict[str, Any]:
+        """An array (T, ...) of numbers.
+
+        Fractions are counted in units, `STEPS` of them between the least and the most that an entry of the
+        last axis ever is; 0 stays exactly 0, which is how environments say that something is not seen.
+        """
+        told: dict[str, Any] = {"shape": array.shape}
+        if array.dtype.kind == "f":
+            flat = np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
+            low, high = flat.min(0), flat.max(0)
+            unit = np.where(high > low, (high - low) / STEPS, np.where(low == 0, 1.0, low))
+            base = (low / unit).round()
+            whole = ((flat / unit).round() - base).reshape(array.shape)
+            told |= {"base": base.astype(int).tolist(), "unit": unit.tolist()}
+        else:
+            whole = array
+        steps = np.diff(np.asarray(whole, np.int64), axis=0, prepend=0).astype(np.uint16)
+        # Low bytes and high bytes apart: most high bytes are 0, which packs well.
+        parts = steps.astype("<u2").reshape(-1).view(np.uint8).reshape(-1, 2).T
+        told["at"] = len(self.block)
+        self.block += parts.tobytes()
+        return told
+
+    def frames(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What stays the same in all frames of an episode, as it is, and the rest over time."""
+        told = {}
+        for name in frames[0]:
+            values = [frame[name] for frame in frames]
+            if isinstance(values[0], (str, type(None))) or _of_words(values[0]):
+                told[name] = values[0] if all(each == values[0] for each in values) else {"each": values}
+                continue
+            stack = np.stack([np.asarray(each) for each in values])
+            if stack.dtype.kind == "f" and not np.isfinite(stack).all():
+                raise PhalanxError(f"cannot show this: {name!r} of the environment's frame is not finite")
+            same = (stack == stack[0]).all()
+            told[name] = _plain(stack[0]) if same else self.over_time(stack)
+        return told
 
 
-def _configs(this: Comparison) -> str:
-    return "".join(
-        f"<details><summary>{escape(arm)} on {escape(run.task)}</summary>"
-        f"<pre>{escape(_config(run))}</pre></details>"
-        for arm, run in this.all_runs()
-    )
+def _of_words(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
 
 
-def _config(run: Trained) -> str:
-    """config.toml as it stands, with the origins."""
-    return (run.folder / "config.toml").read_text(encoding="utf-8")
+def _plain(array: np.ndarray) -> Any:
+    """Lists of short numbers, for JSON."""
+    if array.dtype.kind == "f":
+        return np.vectorize(_short, otypes=[object])(array).tolist() if array.size else []
+    return array.astype(int).tolist()
 
 
-def _terms() -> str:
-    return (
-        "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in MEANINGS.items()) + "</dl>"
-    )
+def _short(number: float) -> float:
+    return float(f"{number:.7g}")
 
 
-def rich_table(this: Comparison) -> Any:
-    """The scores for a terminal: means over seeds on every task, and the IQM over all."""
-    from rich.table import Table
+def page(shows: Sequence[Show], title: str) -> str:
+    """The page that plays one team, or two beside each other."""
+    packer = Packer()
+    told = {"title": title, "shows": [_show(each, packer) for each in shows]}
+    head = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    packed = gzip.compress(len(head).to_bytes(4, "little") + head + bytes(packer.block), 9, mtime=0)
+    files = resources.files("phalanx.report") / "viewer"
+    text = (files / "page.html").read_text("utf-8")
+    parts = {
+        "TITLE": html.escape(title),
+        "STYLE": (files / "viewer.css").read_text("utf-8"),
+        "SCRIPT": "\n".join((files / name).read_text("utf-8") for name in ("scenes.js", "viewer.js")),
+        "DATA": base64.b64encode(packed).decode(),
+    }
+    for name, part in parts.items():
+        text = text.replace(f"{{{{{name}}}}}", part)
+    return text
 
-    def stacked(interval: st.Interval) -> str:
-        return between(interval).replace(" [", "\n[")
 
-    table = Table("arm", *this.tasks, "IQM", title=this.title, title_justify="left", title_style="bold")
-    for arm in this.arms:
-        tasks = [st.bootstrap(st.mean, [this.cells[arm, task].scores]) for task in this.tasks]
-        table.add_row(arm, *map(stacked, [*tasks, this.aggregates[arm]["IQM"]]))
-    return table
+def _show(show: Show, packer: Packer) -> dict[str, Any]:
+    spec = show.spec
+    return {
+        "label": show.label,
+        "env": spec.name,
+        "agents": spec.agents,
+        "types": spec.agent_types,
+        "teams": spec.teams,
+        "counts": spec.action_counts,
+        "actions": spec.action_names
+        or tuple(tuple(f"action {u}" for u in range(count)) for count in spec.action_counts),
+        "continuous": spec.action_range if spec.action_kind == "continuous" else None,
+        "features": spec.obs_features,
+        "prefers": show.prefers,
+        "common": spec.common_reward,
+        "limit": spec.time_limit,
+        "episodes": [
+            _episode(episode, frames, spec, packer)
+            for episode, frames in zip(show.episodes, show.frames, strict=True)
+        ],
+    }
+
+
+def _episode(episode: Episode, frames: list[Any], spec: EnvSpec, packer: Packer) -> dict[str, Any]:
+    seen = episode.observation
+    drawn = {"kind": "plain"} if frames[0] is None else packer.frames(frames)
+    if drawn["kind"] not in (*KINDS, "plain"):
+        raise PhalanxError(
+            f"cannot show a frame of the kind {drawn['kind']!r}.{suggest(drawn['kind'], KINDS)}"
+        )
+    wanted = episode.preferences
+    return {
+        "length": episode.length,
+        "won": episode.won,
+        "terminated": episode.terminated,
+        "frame": drawn,
+        "events": events(frames, spec, episode.won, episode.terminated),
+        "obs": packer.over_time(np.asarray(seen.obs, np.float32)),
+        "avail": packer.over_time(np.asarray(seen.avail, np.uint8)),
+        "alive": packer.over_time(np.asarray(seen.alive, np.uint8)),
+        "action": packer.over_time(episode.action),
+        "reward": packer.over_time(np.asarray(episode.reward, np.float32)),
+        "preferences": None if wanted is None else packer.over_time(np.asarray(wanted, np.float32)),
+    }

@@ -16,6 +16,7 @@ import numpy as np
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter
+from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
 from phalanx.training.loop import Carry, Loop
@@ -143,19 +144,23 @@ class Trainer:
     def fresh(self) -> None:
         """Begin at the beginning."""
         self.carry: Carry = self.programs.init(jnp.array(self.this.seeds, jnp.int32))
-        self.metrics = MetricsWriter(self.record.folder, self.this.config.tensorboard)
+        self.metrics = self._writer()
         self.evaluate()
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Go on where a checkpoint was written."""
         like = jax.eval_shape(jax.vmap(self.this.loop.init), jnp.array(self.this.seeds, jnp.int32))
         self.carry = checkpoint.restore(saved, like)
-        self.metrics = MetricsWriter(self.record.folder, self.this.config.tensorboard)
+        self.metrics = self._writer()
         self.metrics.require(saved.metrics_bytes)  # before anything is dropped
         checkpoint.forget_after(saved)
         self.metrics.rewind(saved.metrics_bytes)
         self.updates = self.saved_at = saved.updates
         self.earlier_seconds = saved.seconds
+
+    def _writer(self) -> MetricsWriter:
+        folder = self.record.folder
+        return MetricsWriter(folder, mirrors(folder, self.this.resolved))
 
     @property
     def seconds(self) -> float:

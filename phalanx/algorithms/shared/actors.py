@@ -71,6 +71,14 @@ class Actors(Agents):
         extras = {"drawn": drawn, "log_prob": dist.log_prob(out, avail, drawn)}
         return dist.action(drawn), memories[0], extras
 
+    @property
+    def prefers(self) -> str:
+        return "probability" if self.spec.action_kind == "discrete" else ""
+
+    def preferences(self, policy, observation, first, memory):
+        out, _ = self.outputs(policy, observation.obs[None], memory, first[None])
+        return jnp.exp(distributions.log_probs(out[0], observation.avail))
+
     # Learning
 
     def fit(self, half: Half, loss, lr: Array, passes: tuple[int, int], count: int, part, key: Array):

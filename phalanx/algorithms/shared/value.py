@@ -178,6 +178,13 @@ class Value(Agents):
         log_policy = distributions.explored(greedily, observation.avail, policy.epsilon)
         return distributions.sample(key, log_policy, observation.avail), memories[0], {}
 
+    @property
+    def prefers(self) -> str:
+        return "Q-value"
+
+    def preferences(self, policy, observation, first, memory):
+        return self.outputs(policy.params, observation.obs[None], memory, first[None])[0][0]
+
     # Learning
 
     def update(self, learner: ValueLearner, rollout: Transition, key: Array, clock: Clock):

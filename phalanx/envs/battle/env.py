@@ -14,7 +14,7 @@ from phalanx.envs.base import Env, numbered
 from phalanx.envs.battle import combat, scenarios, spawn
 from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
-from phalanx.envs.battle.observe import DIRECTIONS, MOVE, NORTH, WEST, Extra, Observer, View
+from phalanx.envs.battle.observe import DIRECTIONS, LOOKS, MOVE, NORTH, WEST, Extra, Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
@@ -168,6 +168,7 @@ class Battle(Env):
             agent_state=self.state == "agent",
             script=NearestEnemy(observer) if self.state == "global" else None,
             version=RULES,
+            action_names=tuple(observer.action_names(kind) for kind in self._agent_types),
         )
 
     # Playing
@@ -323,16 +324,17 @@ class Battle(Env):
 
     def frame(self, state: BattleState) -> dict[str, Any]:
         units, world = state.units, self._world
-        params = jax.tree.map(np.asarray, world.params(None if state.kinds is None else state.kinds[:, None]))
-        wide = {name: np.broadcast_to(getattr(params, name), (world.n, 1))[:, 0] for name in SHOWN}
         kinds = world.kinds if state.kinds is None else np.asarray(state.kinds)
+        types = [world.types[int(k)] for k in kinds]
+        wide = {name: np.array([getattr(unit, name) for unit in types]) for name in SHOWN}
+        sight, shoot, facing, sees = self._views(state)
         return {
             "kind": "battle",
             "size": SIZE,
             "walkable": world.terrain.walkable,
             "level": world.terrain.level,
             "allies": world.allies,
-            "types": [world.types[int(k)].name for k in kinds],
+            "types": [unit.name for unit in types],
             "x": units.x,
             "y": units.y,
             "radius": wide["radius"],
@@ -341,9 +343,25 @@ class Battle(Env):
             "shield": units.shield if units.shield is not None else np.zeros(world.n),
             "max_shield": wide["shield"],
             "energy": units.energy if units.energy is not None else np.zeros(world.n),
-            "target": jnp.where(units.health > 0, units.aim, NOBODY),
+            "target": np.where(np.asarray(units.health) > 0, units.aim, NOBODY),
             "fired": units.fired,
+            "sight": sight,
+            "shoot": shoot,
+            "facing": facing,
+            "sees": sees,
         }
+
+    def _views(self, state: BattleState) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+        """How far agents see and may aim, (A,); where they look, (A,) degrees; whom they see, (A, N)."""
+        observer, world = self.observer, self._world
+        one = jax.tree.map(lambda x: np.asarray(x)[..., None], (state.kinds, state.units, state.facing))
+        kinds, units, facing = one
+        *_, sees = (np.array(x)[..., 0] for x in observer.in_sight(kinds, units, facing))
+        if state.known is not None:
+            sees[:, world.sides[1]] &= np.asarray(state.known)
+        sight, shoot = (np.broadcast_to(x, (world.allies, 1, 1))[:, 0, 0] for x in observer.ranges(kinds))
+        degrees = None if state.facing is None else np.asarray(state.facing) * (360 / LOOKS)
+        return sight, shoot, degrees, sees
 
 
 SHOWN = ("radius", "health", "shield")

@@ -105,6 +105,13 @@ class Observer:
         targets = tuple(f"target {j}" for j in range(self.n_actions - self.first_target))
         return ("no-op", "stop", *moves, *looks, *targets)
 
+    def action_names(self, kind: str) -> tuple[str, ...]:
+        """The same as an agent of this unit type would say them; as they are where types are drawn."""
+        if self.world.drawn:
+            return self.actions
+        told = ("target ", "heal agent_" if kind == "medivac" else "attack enemy ")
+        return tuple(name.replace(*told) for name in self.actions)
+
     def obs_features(self, names: tuple[str, ...], me: int) -> tuple[str, ...]:
         """The names of the entries of one agent's observation."""
         move = tuple(f"can move {name}" for name in DIRECTION_NAMES)
@@ -170,7 +177,7 @@ class Observer:
         seer = alive[allies]
         # From each agent to each unit, (A, N, B).
         dx, dy, distance, visible = self.in_sight(kinds, u, extra.facing)
-        sight, shoot = self._ranges(kinds)
+        sight, shoot = self.ranges(kinds)
         present = alive[None] & seer[:, None]
         in_cone = True if extra.facing is None else _in_cone(dx, dy, extra.facing)
         if extra.known is not None:
@@ -224,14 +231,14 @@ class Observer:
         allies, alive = self.world.sides[0], u.health > 0
         dx, dy = u.x[None] - u.x[allies, None], u.y[None] - u.y[allies, None]
         distance = jnp.sqrt(dx * dx + dy * dy)
-        sight, _ = self._ranges(kinds)
+        sight, _ = self.ranges(kinds)
         # SMACv2 counts the limit in when it has cones, and else out.
         near = distance < sight
         if facing is not None:
             near = (distance <= sight) & _in_cone(dx, dy, facing)
         return dx, dy, distance, alive[None] & alive[allies, None] & near
 
-    def _ranges(self, kinds: Array | None) -> tuple[Any, Any]:
+    def ranges(self, kinds: Array | None) -> tuple[Any, Any]:
         """How far each agent sees and its attack mask reaches: numbers, or (A, 1, 1 or B)."""
         if not self.unit_ranges:
             return np.float32(SIGHT), np.float32(SHOOT)

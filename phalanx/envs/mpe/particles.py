@@ -21,6 +21,7 @@ from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, TimeStep
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOVE_NAMES = ("stay", "left", "right", "down", "up")
 
 
 class Block(NamedTuple):
@@ -166,11 +167,19 @@ class ParticleEnv(Env):
             action_range=(0.0, 1.0),
             teams=teams if len(set(teams)) > 1 else (),
             script=Script(self),
+            action_names=tuple(self._action_names(agent) for agent in players),
         )
 
     def _action_count(self, agent: Agent) -> int:
         moves, words = len(MOVES) * agent.moves, self.bodies.words * agent.speaks
         return moves + words if self.continuous_actions else max(moves, 1) * max(words, 1)
+
+    def _action_names(self, agent: Agent) -> tuple[str, ...]:
+        moves = MOVE_NAMES if agent.moves else ()
+        words = tuple(f"say {letter}" for letter in LETTERS[: self.bodies.words]) if agent.speaks else ()
+        if self.continuous_actions or not (moves and words):
+            return moves + words
+        return tuple(f"{move}, {word}" for word in words for move in moves)
 
     def start(self, key: Array) -> Particles:
         """Bodies anywhere in the square, at rest and silent."""
@@ -256,6 +265,7 @@ class ParticleEnv(Env):
             "position": state.position,
             "radius": bodies.sizes,
             "color": np.asarray(self.colors(state)),
+            "names": [body.name for body in bodies.all],
             "agents": len(bodies.agents),
             "said": [
                 f"{agent.name} says {self._in_words(said[i])}"

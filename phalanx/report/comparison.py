@@ -1,0 +1,268 @@
+"""A comparison as one HTML page without scripts or network, readable by day and by night."""
+
+import json
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phalanx import __version__
+from phalanx.errors import PhalanxError
+from phalanx.report import figures
+from phalanx.report import statistics as st
+from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval
+from phalanx.report.console import duration
+from phalanx.report.plots import thousands
+
+NONE = "-"
+STYLE = Path(__file__).with_suffix(".css")
+
+MEANINGS = {
+    "score": "What a seed is judged by: the mean of the final greedy episodes with its last parameters, "
+    "not its best.",
+    "normalised score": "A score on a scale from 0 to 1, so that tasks can be averaged: wins as they are, "
+    "returns between the least and the most that any evaluation here showed, unless the experiment names "
+    "bounds.",
+    "IQM": "Interquartile mean: the mean of the middle half of all seeds on all tasks. Less moved by one "
+    "lucky or failed seed than the mean, and less wasteful than the median.",
+    "interval": "95 %, by stratified bootstrap: seeds drawn again within each task. With few seeds such "
+    "intervals are a little too narrow; below three there are none.",
+    "probability of improvement": "How often a random seed of one arm beats a random seed of the other on "
+    "the same task. 0.5 is no difference.",
+    "better": "Said only where the interval lies above 0.5 and chance alone would show as much in less than "
+    "5 % of cases, by a permutation test, corrected for the number of pairs (Holm).",
+    "performance profile": "For every score, the share of seeds that are above it. A curve that is above "
+    "another everywhere is better at every level.",
+    "how soon": "The first evaluation at which a seed's normalised score is at the threshold.",
+}
+
+
+def write(this: Comparison, out: Path, command: str) -> list[Path]:
+    """Write the report, its pictures and its data into a folder; the page first."""
+    page = out / "report.html"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        page.write_text(html(this, command), encoding="utf-8")
+        (out / "comparison.json").write_text(json.dumps(this.summary(), indent=1) + "\n", encoding="utf-8")
+        (out / "marl_eval.json").write_text(json.dumps(marl_eval(this)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PhalanxError(f"cannot write {out}: {error.strerror}") from None
+    pictures = figures.save(figures.curves(this), out / "curves")
+    pictures += figures.save(figures.aggregates(this), out / "aggregates")
+    return [page, *pictures, out / "comparison.json", out / "marl_eval.json"]
+
+
+def html(this: Comparison, command: str) -> str:
+    """The whole page."""
+    seeds = sorted({len(cell.seeds) for cell in this.cells.values()})
+    count = many(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    lead = f"{many(len(this.arms), 'arm')} on {many(len(this.tasks), 'task')}, {count} each."
+    parts = [
+        f'<h1>{escape(this.title)}</h1><p class="lead">{lead}</p>',
+        _verdicts(this),
+        _section("Scores", _score_table(this), _scores_are(this)),
+        _section("Learning curves", _legend(this) + _figures(figures.curves(this), "curve"),
+                 "Mean over seeds with its 95 % interval; thin lines are single seeds."),
+        _section("Over all tasks", _legend(this) + _figures(figures.aggregates(this), "over", "wide")),
+        _section("How soon", _arrivals(this),
+                 f"Env steps at which seeds first had a normalised score of {this.threshold:g}: median over "
+                 "seeds, and how many got there."),
+        _section("What differs", *_differences(this)),
+        _section("Runs", _runs(this)),
+        _section("Commands", f"<pre>{escape(_commands(this, command))}</pre>"),
+        _section("Configurations", _configs(this)),
+        _section("How to read this", _terms()),
+    ]  # fmt: skip
+    style, title = STYLE.read_text(encoding="utf-8"), escape(this.title)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head>\n<body><main>'
+        + "\n".join(parts)
+        + f'\n<p class="soft"><small>Made by phalanx {__version__} from run folders alone.</small></p>'
+        "</main></body></html>\n"
+    )
+
+
+def _section(title: str, body: str, text: str = "") -> str:
+    lead = f'<p class="soft">{escape(text)}</p>' if text else ""
+    return f"<section><h2>{escape(title)}</h2>{lead}{body}</section>"
+
+
+def _mark(this: Comparison, arm: str) -> str:
+    return f"--mark: var(--arm-{this.arms.index(arm) % len(figures.COLOURS)})"
+
+
+def _named(this: Comparison, arm: str) -> str:
+    return f'<span style="{_mark(this, arm)}"><i class="dot"></i>{escape(arm)}</span>'
+
+
+def _legend(this: Comparison) -> str:
+    return f'<div class="legend">{"".join(_named(this, arm) for arm in this.arms)}</div>'
+
+
+def _verdicts(this: Comparison) -> str:
+    items = "".join(
+        f'<li class="{"shown" if pair.shown else "open"}" style="{_mark(this, pair.better)}">'
+        f"{escape(_sentence(this.verdict(pair)))}</li>"
+        for pair in this.pairs
+    )
+    notes = "".join(f'<p class="note">{escape(_sentence(note))}</p>' for note in this.notes)
+    return f'<ul class="verdicts">{items}</ul>{notes}'
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with the name of an arm or a task, and a full stop."""
+    return text.replace("no difference", "No difference", 1) + "."
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of cells that are HTML already."""
+    top = "".join(f"<th>{cell}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _scores_are(this: Comparison) -> str:
+    names = dict.fromkeys(figures.metric_name(this.metric[task]) for task in this.tasks)
+    return (
+        f"Columns of tasks: {', '.join(names)}, mean over seeds with its 95 % interval, a dot for each seed. "
+        "IQM, mean and median: normalised scores over all tasks."
+    )
+
+
+def _score_table(this: Comparison) -> str:
+    head = ["arm", *map(escape, this.tasks), *next(iter(this.aggregates.values()))]
+    rows = []
+    for arm in this.arms:
+        cells = [_score(this, arm, task) for task in this.tasks]
+        cells += [_bold(interval) for interval in this.aggregates[arm].values()]
+        rows.append([_named(this, arm), *cells])
+    return _table(head, rows)
+
+
+def _bold(interval: st.Interval) -> str:
+    value, _, rest = between(interval).partition(" ")
+    return f"<b>{value}</b><small>{rest}</small>"
+
+
+def _score(this: Comparison, arm: str, task: str) -> str:
+    """A cell's mean and interval, and a strip with a dot for each seed."""
+    scores = this.cells[arm, task].scores
+    dots = "".join(
+        f'<circle cx="{4 + 100 * x:.1f}" cy="6" r="3.6" fill="var(--mark)" fill-opacity=".55"/>'
+        for x in this.normalise(task, scores).clip(0, 1)
+    )
+    strip = (
+        f'<svg class="strip" viewBox="0 0 108 12" style="{_mark(this, arm)}" aria-hidden="true">'
+        f'<line x1="4" x2="104" y1="6" y2="6" stroke="var(--faint)"/>{dots}</svg>'
+    )
+    return _bold(st.bootstrap(st.mean, [scores])) + strip
+
+
+def _figures(panels: list[figures.Panel], name: str, kind: str = "") -> str:
+    drawn = (
+        f"<figure><h3>{escape(panel.title)}</h3>{figures.inline(panel, f'{name}{i}')}</figure>"
+        for i, panel in enumerate(panels)
+    )
+    return f'<div class="grid {kind}">{"".join(drawn)}</div>'
+
+
+def _arrivals(this: Comparison) -> str:
+    def cell(arm: str, task: str) -> str:
+        steps = this.arrival(arm, task)
+        there = int(np.isfinite(steps).sum())
+        middle = float(np.median(steps))
+        value = thousands(float(f"{middle:.3g}")) if np.isfinite(middle) else "not reached"
+        return f"<b>{value}</b><small>{there} of {len(steps)} seeds</small>"
+
+    rows = [[_named(this, arm), *(cell(arm, task) for task in this.tasks)] for arm in this.arms]
+    return _table(["arm", *map(escape, this.tasks)], rows)
+
+
+def _differences(this: Comparison) -> tuple[str, str]:
+    """Options that are not the same for all arms on some task, and a line about them."""
+    by_task = {task: [this.cells[arm, task].runs[0] for arm in this.arms] for task in this.tasks}
+    keys = dict.fromkeys(
+        key for runs in by_task.values() for key in differences(runs) if key != "run.algorithm"
+    )
+
+    def values(arm: str, key: str) -> str:
+        table, _, name = key.partition(".")
+        told = {
+            task: this.cells[arm, task].runs[0].config.get(table, {}).get(name, NONE) for task in this.tasks
+        }
+        distinct = list(dict.fromkeys(map(str, told.values())))
+        if len(distinct) == 1:
+            return escape(distinct[0])
+        return "".join(f"{escape(str(value))}<small>{escape(task)}</small>" for task, value in told.items())
+
+    algorithms = [
+        "algorithm",
+        *(escape(this.cells[arm, this.tasks[0]].runs[0].algorithm) for arm in this.arms),
+    ]
+    rows = [[f"<code>{escape(key)}</code>", *(values(arm, key) for arm in this.arms)] for key in keys]
+    return (
+        _table(["option", *(_named(this, arm) for arm in this.arms)], [algorithms, *rows]),
+        "Options that are not the same for all arms; a dash where an algorithm has no such option.",
+    )
+
+
+def _runs(this: Comparison) -> str:
+    def row(arm: str, run: Trained) -> list[str]:
+        facts = run.facts
+        versions = ", ".join(f"{name} {value}" for name, value in facts.get("versions", {}).items())
+        seeds = facts["seeds"]
+        span = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        return [
+            _named(this, arm),
+            f"{escape(run.task)}<small>rules {facts.get('env_version', 1)}</small>",
+            span,
+            f"{run.config['run']['steps']:,}",
+            duration(facts["seconds"]) if "seconds" in facts else NONE,
+            f"{escape(str(facts.get('device', NONE)))}<small>{escape(facts.get('started', ''))}</small>",
+            f"<code>{escape(str(run.folder))}</code><small>{escape(versions)}</small>"
+            f"<small>git {escape(str(facts.get('git') or NONE))}</small>",
+        ]
+
+    head = ["arm", "task", "seeds", "steps a seed", "time", "device", "folder and versions"]
+    return _table(head, [row(arm, run) for arm, run in this.all_runs()])
+
+
+def _commands(this: Comparison, command: str) -> str:
+    return "\n".join([*(run.facts.get("command", "") for _, run in this.all_runs()), command])
+
+
+def _configs(this: Comparison) -> str:
+    return "".join(
+        f"<details><summary>{escape(arm)} on {escape(run.task)}</summary>"
+        f"<pre>{escape(_config(run))}</pre></details>"
+        for arm, run in this.all_runs()
+    )
+
+
+def _config(run: Trained) -> str:
+    """config.toml as it stands, with the origins."""
+    return (run.folder / "config.toml").read_text(encoding="utf-8")
+
+
+def _terms() -> str:
+    return (
+        "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in MEANINGS.items()) + "</dl>"
+    )
+
+
+def rich_table(this: Comparison) -> Any:
+    """The scores for a terminal: means over seeds on every task, and the IQM over all."""
+    from rich.table import Table
+
+    def stacked(interval: st.Interval) -> str:
+        return between(interval).replace(" [", "\n[")
+
+    table = Table("arm", *this.tasks, "IQM", title=this.title, title_justify="left", title_style="bold")
+    for arm in this.arms:
+        tasks = [st.bootstrap(st.mean, [this.cells[arm, task].scores]) for task in this.tasks]
+        table.add_row(arm, *map(stacked, [*tasks, this.aggregates[arm]["IQM"]]))
+    return table

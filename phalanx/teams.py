@@ -1,0 +1,214 @@
+"""A trained team that acts, and the one file that it travels in.
+
+`team.zip` holds `team.json` (what the team is: algorithm, options, the environment's spec, a checksum),
+`params.npz` (its parameters as plain arrays) and a README. Nothing in it is pickled, and nothing of the
+environment is needed to load it: the spec says what goes in and what comes out.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx import __version__, registry
+from phalanx.algorithms.base import Algorithm
+from phalanx.envs.base import Env, no_action, own_actions
+from phalanx.envs.wrappers import policy_input, policy_spec
+from phalanx.errors import PhalanxError
+from phalanx.training import device
+from phalanx.training.setup import Setup
+from phalanx.types import Array, EnvSpec, Observation, PyTree
+
+
+class PolicyMemory(NamedTuple):
+    """What a team remembers between two calls of `Policy.act`."""
+
+    network: PyTree
+    last_action: Array
+
+
+class Policy:
+    """A trained team that acts: all that is needed to use it, and nothing of its training."""
+
+    def __init__(self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | None = None):
+        self.env = env
+        """the environment that it was trained in; None if it was loaded from a file"""
+        self.spec = spec
+        self._algorithm = algorithm
+        self._inputs = algorithm.inputs(algorithm.config)
+        self._params = params
+        self._act = jax.jit(self._act_batch, static_argnames="greedy")
+
+    def _act_batch(self, obs, memory, avail, alive, first, key, greedy):
+        seen = policy_input(
+            obs,
+            alive,
+            memory.last_action,
+            self.spec,
+            self._inputs["agent_id"],
+            self._inputs["last_action"],
+        )
+        state = jnp.zeros((obs.shape[0], self.spec.state_size))  # teams act on what their agents see
+        observation = Observation(seen, state, avail, alive)
+        action, network, _ = self._algorithm.act(
+            self._params, observation, first, memory.network, key, greedy
+        )
+        return action, PolicyMemory(network, action)
+
+    def act(
+        self,
+        obs: Any,
+        memory: PolicyMemory | None = None,
+        avail: Any = None,
+        alive: Any = None,
+        *,
+        greedy: bool = True,
+        key: Array | None = None,
+    ) -> tuple[np.ndarray, PolicyMemory]:
+        """Choose an action for every agent; returns (actions, memory).
+
+        `obs` is (A, O), or (B, A, O) for many teams at once, as the environment gives it. Give the
+        returned memory back on the next step, and None on the first step of an episode. `avail`
+        (..., A, U) defaults to every action, `alive` (..., A) to everyone. With `greedy=False`
+        actions are drawn at random, with `key`.
+        """
+        obs = np.asarray(obs, np.float32)
+        n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
+        if obs.shape[-2:] != (n, width) or obs.ndim > 3:
+            raise PhalanxError(
+                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many teams, not {obs.shape}"
+            )
+        single = obs.ndim == 2
+        obs = obs.reshape(-1, n, width)
+        batch = obs.shape[0]
+        try:
+            avail = np.broadcast_to(own_actions(self.spec) if avail is None else avail, (batch, n, actions))
+            alive = np.broadcast_to(True if alive is None else alive, (batch, n))
+        except ValueError:
+            raise PhalanxError(
+                f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
+            ) from None
+        if memory is not None and memory.last_action.shape[0] != batch:
+            raise PhalanxError(f"this memory is of {memory.last_action.shape[0]} teams, and obs of {batch}")
+        avail, alive = avail.astype(bool), alive.astype(bool)
+        first = np.full(batch, memory is None)
+        if memory is None:
+            none_yet = no_action(self.spec)
+            none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
+            memory = PolicyMemory(self._algorithm.memory(batch), none_yet)
+        if not greedy and key is None:
+            raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
+        key = jax.random.key(0) if key is None else key
+        action, remembered = self._act(obs, memory, avail, alive, first, key, greedy=greedy)
+        return np.asarray(action)[0] if single else np.asarray(action), remembered
+
+
+# The file
+
+FORMAT = 1
+SPEC, PARAMS, README = "team.json", "params.npz", "README.md"
+
+
+def save(path: Path, this: Setup, params: PyTree) -> None:
+    """Write a team and what is needed to use it."""
+    buffer = io.BytesIO()
+    arrays = {name: np.asarray(leaf) for name, leaf in _leaves(params).items()}
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    spec = this.env.spec
+    kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "script"}
+    told = {
+        "format": FORMAT,
+        "phalanx": __version__,
+        "algorithm": this.config.algorithm,
+        "options": dataclasses.asdict(this.resolved.algorithm),
+        "env": this.config.env,
+        "env_options": dict(this.resolved.env),
+        "spec": kept,
+        "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(SPEC, json.dumps(told, indent=1))
+        archive.writestr(PARAMS, buffer.getvalue())
+        archive.writestr(README, _readme(told, spec))
+
+
+def load_team(path: str | Path) -> Policy:
+    """Load a team that `phalanx export` wrote; it acts as what `load` gives does."""
+    device.configure()
+    told, arrays = _read(Path(path))
+    try:
+        spec = EnvSpec(**{name: _tuples(value) for name, value in told["spec"].items()})
+        cls = registry.algorithm(told["algorithm"])
+        config = cls.Config(**told["options"])
+        seen = policy_spec(spec, **cls.inputs(config))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
+    algorithm = cls(config, seen)
+    like = jax.eval_shape(lambda key: algorithm.policy(algorithm.init(key, 1)), jax.random.key(0))
+    shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _leaves(like).items()}
+    if shapes != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
+        raise PhalanxError(f"{path} does not fit phalanx {__version__}: its networks have other shapes")
+    leaves = [jnp.asarray(arrays[name]) for name in shapes]
+    return Policy(spec, algorithm, jax.tree.unflatten(jax.tree.structure(like), leaves))
+
+
+def _leaves(tree: PyTree) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What the file says and holds, if it is what was written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told, params = json.loads(archive.read(SPEC)), archive.read(PARAMS)
+    except FileNotFoundError:
+        raise PhalanxError(f"there is no file {path}") from None
+    except (
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        NotImplementedError,
+    ) as error:
+        raise PhalanxError(f"{path} is not a team, or is damaged: {error}") from None
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise PhalanxError(f"{path} is not a team that phalanx {__version__} can read")
+    if hashlib.sha256(params).hexdigest() != told.get("sha256"):
+        raise PhalanxError(f"{path} is damaged: {PARAMS} does not match its checksum")
+    with np.load(io.BytesIO(params), allow_pickle=False) as arrays:
+        return told, dict(arrays)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _readme(told: dict[str, Any], spec: EnvSpec) -> str:
+    kind = f"{spec.n_actions} actions" if spec.action_kind == "discrete" else f"{spec.n_actions} numbers"
+    return f"""# A team trained by {told["algorithm"]} on {told["env"]}
+
+{spec.n_agents} agents ({", ".join(spec.agents)}); each sees {spec.obs_size} numbers and has {kind}.
+`team.json` says what they are called, `params.npz` holds the networks as plain arrays (no pickle).
+
+```python
+import phalanx  # version {told["phalanx"]} or newer
+
+team = phalanx.load_team("team.zip")
+memory = None  # on the first step of each episode
+actions, memory = team.act(obs, memory, avail, alive)
+```
+
+`obs` is ({spec.n_agents}, {spec.obs_size}) as the environment gives it; `avail`,
+({spec.n_agents}, {spec.n_actions}), says which actions may be taken, and `alive`,
+({spec.n_agents},), who still acts. With a leading axis they are those of many teams at once.
+"""

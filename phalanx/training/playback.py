@@ -1,0 +1,122 @@
+"""Whole episodes, kept step by step: what `watch` shows and `record` writes."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.algorithms.base import Algorithm
+from phalanx.envs.base import Env
+from phalanx.envs.wrappers import Filmed, prepare
+from phalanx.training.collect import collect, start
+from phalanx.types import Array, Observation, PyTree, Transition
+
+
+class Episode(NamedTuple):
+    """One episode of T steps, as numpy arrays."""
+
+    observation: Observation
+    """(T + 1, ...): what was seen before each step, and after the last"""
+    action: np.ndarray
+    """(T, A) int32, or (T, A, U) float32"""
+    reward: np.ndarray
+    """(T, A)"""
+    terminated: bool
+    truncated: bool
+    won: bool | None
+    """None where episodes cannot be won"""
+    preferences: np.ndarray | None
+    """(T, A, U): see `Algorithm.preferences`"""
+    states: PyTree
+    """(T + 1, ...), or None when they were not asked for"""
+
+    @property
+    def length(self) -> int:
+        return len(self.reward)
+
+
+class Kept(NamedTuple):
+    """What is kept of each step, (T, B, ...): arrays of JAX in the program, of numpy behind it."""
+
+    after: Observation
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    won: Any
+    preferences: Any
+    state: PyTree
+
+
+def player(
+    env: Env, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
+) -> Callable[[PyTree, Array], list[Episode]]:
+    """A function that plays `episodes` with a policy, from a key, in one compiled program.
+
+    With `film` also the environment's states and the team's preferences are kept. Where an episode begins
+    depends on the key alone, so that two teams can be watched from the same starts.
+    """
+    prepared = prepare(Filmed(env) if film else env, **algorithm.inputs(algorithm.config))
+
+    @jax.jit
+    def program(policy: PyTree, key: Array):
+        def keep(step: Transition) -> Kept:
+            wanted = None
+            if film and algorithm.prefers:
+                wanted = algorithm.preferences(policy, step.observation, step.first, step.memory)
+            ends = (step.terminated, step.truncated, step.info.get("won"))
+            return Kept(
+                step.next_observation, step.action, step.reward, *ends, wanted, step.info.get("state")
+            )
+
+        actors = start(prepared, algorithm, key, episodes)
+        _, kept = collect(prepared, algorithm, policy, actors, env.spec.time_limit, greedy, keep)
+        return actors.running.observation, _innermost(actors.running.state) if film else None, kept
+
+    return lambda policy, key: _episodes(*jax.device_get(program(policy, key)), width=env.spec.obs_size)
+
+
+def _innermost(state: Any) -> PyTree:
+    """The state of the bare environment within what the wrappers of `prepare` keep."""
+    return state.inner.inner.inner
+
+
+def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list[Episode]:
+    """Cut what B environments played (T, B, ...) into their first episodes.
+
+    `first` and `begin` (B, ...) are the observation and the state that they began with. Observations lose
+    what the networks see besides the environment's own `width` entries.
+    """
+    episodes = []
+    for b in range(kept.reward.shape[1]):
+        over = kept.terminated[:, b] | kept.truncated[:, b]
+        length = int(over.argmax()) + 1
+
+        def whole(start, steps, b=b, length=length):
+            return np.concatenate([start[b][None], steps[:length, b]])
+
+        seen = jax.tree.map(whole, first, kept.after)
+        episodes.append(
+            Episode(
+                observation=seen._replace(obs=seen.obs[..., :width]),
+                action=kept.action[:length, b],
+                reward=kept.reward[:length, b],
+                terminated=bool(kept.terminated[length - 1, b]),
+                truncated=bool(kept.truncated[length - 1, b]),
+                won=None if kept.won is None else bool(kept.won[length - 1, b]),
+                preferences=None if kept.preferences is None else kept.preferences[:length, b],
+                states=None if begin is None else jax.tree.map(whole, begin, kept.state),
+            )
+        )
+    return episodes
+
+
+def episode_key(seed: int) -> Array:
+    """Where the episodes of a seed begin."""
+    return jax.random.fold_in(jax.random.key(WATCHED), jnp.int32(seed))
+
+
+# Apart from the keys of training and evaluation: see `phalanx.training.run`.
+WATCHED = 27_182
