@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 PAGES = {"ippo": ["ippo"], "mappo": ["mappo"], "a2c": ["ia2c", "maa2c"], "coma": ["coma"]}
-PAGES["mappo_distil"] = ["mappo_distil"]
+PAGES |= {name: [name] for name in ("mappo_distil", "qmix", "vdn")}
 
 
 def runs(battle: str) -> dict[str, dict[str, Any]]:
