@@ -15,7 +15,7 @@ DATA = Path(__file__).parent.parent / "docs" / "data" / "value_returns.json"
 ARMS = {name: f"{name} MAP" for name in ("iql", "vdn", "qmix")}
 PLANS = {
     "particles": Plan(ARMS, "mpe/simple_spread", "--steps 8e5 --seeds 3 --save-every 8e5"),
-    "corridor": Plan(ARMS, "switch/2 switch/4", "--steps 4e5 --seeds 3 --save-every 4e5"),
+    "corridor": Plan(ARMS, "switch/2 switch/4", "--steps 3e5 --seeds 3 --save-every 3e5"),
 }
 
 
