@@ -31,6 +31,7 @@ class Plan(NamedTuple):
 
 
 MAPPO = {"mappo": "mappo battle/MAP"}
+QMIX = {"qmix": "qmix battle/MAP"}
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(
@@ -54,14 +55,16 @@ PLANS = {
         "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
-    # PyMARL2's updates have 400 env steps: 50 environments make rollouts of 8.
-    "value_hard": Plan(
-        {
-            "qmix": "qmix battle/MAP --hidden 128",
-            "qmix_pymarl2": "qmix battle/MAP --preset pymarl2 --envs 50 --eval-every 250000",
-        },
-        "MMM2 bane_vs_bane 2c_vs_64zg 5m_vs_6m 3s_vs_5z",
-        "--steps 5e6 --seeds 3 --buffer 1000 --save-every 2.5e6",
+    "value_long": Plan(
+        {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
+    ),
+    "value_hard": Plan(QMIX, "5m_vs_6m 3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_large": Plan(QMIX, "MMM2 2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"),
+    "value_crowd": Plan(
+        QMIX,
+        "bane_vs_bane",
+        "--steps 1e6 --seeds 3 --envs 64 --batch-steps 512 --gradient-steps 2 --episodes 32 --buffer 512 "
+        "--eval-every 1e5 --save-every 1e6",
     ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 2e6 --seeds 3"),
 }
@@ -116,8 +119,8 @@ def run(job: Job, deadline: float) -> None:
         try:
             told, _ = process.communicate(timeout=deadline - begin)
         except subprocess.TimeoutExpired:
-            process.kill()
-            told = "stopped"
+            process.terminate()  # it saves what it has
+            told, _ = process.communicate()
     row = result(job)
     if row:  # nobody goes on from it: its replay would only fill the disk
         for replay in job.folder.glob("checkpoints/*/replay.npz"):
