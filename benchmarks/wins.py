@@ -32,6 +32,7 @@ class Plan(NamedTuple):
 
 MAPPO = {"mappo": "mappo battle/MAP"}
 QMIX = {"qmix": "qmix battle/MAP"}
+GRU = "--network gru --layers 1 --hidden 64 --episodes 32 --gradient-steps 4"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(
@@ -59,7 +60,16 @@ PLANS = {
         {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
     ),
     "value_hard": Plan(QMIX, "5m_vs_6m 3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
-    "value_large": Plan(QMIX, "MMM2 2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"),
+    "value_kite": Plan(
+        {
+            "qmix_gru": f"qmix battle/MAP {GRU}",
+            "qmix_signed": "qmix battle/MAP --env.reward signed",
+        },
+        "3s_vs_5z",
+        "--steps 5e6 --seeds 3 --eval-every 2.5e5 --save-every 5e6",
+    ),
+    "value_mixed": Plan(QMIX, "MMM2", "--steps 5e6 --seeds 3 --eval-every 2.5e5 --save-every 5e6"),
+    "value_large": Plan(QMIX, "2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"),
     "value_crowd": Plan(
         QMIX,
         "bane_vs_bane",
