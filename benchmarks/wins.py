@@ -50,11 +50,21 @@ PLANS = {
         "MMM 8m so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
         "--steps 2e6 --seeds 3 --envs 256",
     ),
+    "easy_memory": Plan(
+        {"mappo": "mappo battle/MAP --preset battle_memory --gamma 0.997"},
+        "2s_vs_1sc",
+        "--steps 5e6 --seeds 3 --envs 256 --eval-every 500000",
+    ),
     "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
+    ),
+    "value_memory": Plan(
+        {"qmix_gru": f"qmix battle/MAP --preset battle_hard {GRU} --epsilon-steps 500000"},
+        "2s_vs_1sc",
+        "--steps 4e6 --seeds 3 --eval-every 250000 --save-every 1e7",
     ),
     "value_long": Plan(
         {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
