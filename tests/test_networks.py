@@ -1,5 +1,7 @@
 """Networks and sharing (pitfalls C18, C19, C28)."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from flax import nnx
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.initialise import orthogonal
-from phalanx.networks.torsos import GRU, Network
+from phalanx.networks.torsos import GRU, Network, gru_memories, memories_only
 from phalanx.registry import make_env
 
 KEY = jax.random.key(0)
@@ -71,6 +73,28 @@ def test_gru_forgets_exactly_where_an_episode_begins():
     after, last = net.apply(params, x[3:], jnp.zeros((5, 8)), never[3:])
     np.testing.assert_allclose(whole, jnp.concatenate([before, after]), atol=1e-6)
     np.testing.assert_allclose(memories[-1], last[-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
+    """Without one it takes three products a step, with one a single product: see `memories_only`."""
+    keys = jax.random.split(KEY, 5)
+    shapes = ((7, 4, 24), (4, 8), (8, 24), (8,))
+    args = [jax.random.normal(key, (seeds, *shape)) for key, shape in zip(keys, shapes, strict=False)]
+    first = jax.random.bernoulli(keys[4], 0.3, (7, 4, 1))
+
+    def run(fn):
+        def one(from_x, memory, recurrent, bias):
+            return fn(from_x, memory, first, recurrent, bias)
+
+        def loss(*args):
+            return jnp.square(one(*args)).sum()
+
+        return [jax.vmap(one)(*args), *jax.vmap(jax.grad(loss, argnums=(0, 1, 2, 3)))(*args)]
+
+    for products in (1, 3):
+        for ours, plain in zip(run(memories_only), run(partial(gru_memories, products)), strict=True):
+            np.testing.assert_allclose(ours, plain, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "gru"])

@@ -6,7 +6,7 @@ computed when acting is what is differentiated when learning. The mlp's memory h
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import jax
@@ -40,20 +40,44 @@ class GRU(nnx.Module):
     def __call__(self, x: Array, memory: Array, first: Array) -> Array:
         """x (T * B, F), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H)."""
         from_x = self.input(x).reshape(*first.shape[:-1], -1)
-        recurrent, bias = self.recurrent[...], self.candidate_bias[...]
+        return memories_only(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
 
-        def step(h, inputs):
-            from_x, begins = inputs
-            h = jnp.where(begins, 0.0, h)
-            x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
-            h_reset, h_update, h_new = jnp.split(h @ recurrent, 3, axis=-1)
-            reset = jax.nn.sigmoid(x_reset + h_reset)
-            update = jax.nn.sigmoid(x_update + h_update)
-            new = jnp.tanh(x_new + reset * (h_new + bias))
-            h = (1 - update) * new + update * h
-            return h, h
 
-        return jax.lax.scan(step, memory, (from_x, first), unroll=unroll(min(UNROLL, len(first))))[1]
+def gru_memories(
+    products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array
+) -> Array:
+    """The loop of a gru: from_x (T, B, 3H) -> (T, B, H), with one product or three at each step."""
+    weights = jnp.split(recurrent, products, axis=-1)
+
+    def step(h, inputs):
+        from_x, begins = inputs
+        h = jnp.where(begins, 0.0, h)
+        x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
+        h_reset, h_update, h_new = (
+            part for each in weights for part in jnp.split(h @ each, 3 // products, axis=-1)
+        )
+        reset = jax.nn.sigmoid(x_reset + h_reset)
+        update = jax.nn.sigmoid(x_update + h_update)
+        new = jnp.tanh(x_new + reset * (h_new + bias))
+        h = (1 - update) * new + update * h
+        return h, h
+
+    return jax.lax.scan(step, memory, (from_x, first), unroll=unroll(min(UNROLL, len(first))))[1]
+
+
+@jax.custom_vjp
+def memories_only(*args: Array) -> Array:
+    """`gru_memories`, by three products where no gradient is taken: in acting, and of target networks.
+
+    Behind a single product XLA would make one loop for a CPU of all that is left of a step, in which nothing
+    is vectorised: 3.6 against 1.3 ms for 26 steps of 96 rows of 64. For a gradient the gates are kept.
+    """
+    return gru_memories(3 if jax.default_backend() == "cpu" else 1, *args)
+
+
+memories_only.defvjp(
+    lambda *args: jax.vjp(partial(gru_memories, 1), *args), lambda back, gradient: back(gradient)
+)
 
 
 class Net(nnx.Module):
