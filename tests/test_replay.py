@@ -94,6 +94,32 @@ def test_what_is_sampled_is_what_was_played(envs, places, length):
             np.testing.assert_array_equal(found_rows[size], then[steps, env][-1])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_packed_episodes_are_those_that_were_sampled(seed):
+    """All of them once, each whole and in order, the last row too, and nothing else; in few columns."""
+    stream = streams(np.random.default_rng(seed), 2, 50)
+    kept = replay.add(replay.empty(SPEC, 2, 60), stream)
+    drawn = replay.sample(kept, jax.random.key(seed), int(kept.count))
+    packed = jax.device_get(jax.jit(replay.packed)(drawn))
+    drawn = jax.device_get(drawn)
+    length = drawn.valid.sum(0)
+    begins = {float(packed.reward[t, n, 0]): (t, n) for t, n in np.argwhere(packed.first)}
+    assert len(begins) == len(length)
+    for n, size in enumerate(length):
+        t, column = begins[float(drawn.reward[0, n, 0])]
+        for name in ("first", "action", "reward", "terminated", "last", "valid"):
+            found, expected = getattr(packed, name), getattr(drawn, name)
+            np.testing.assert_array_equal(found[t : t + size, column], expected[:size, n])
+        for found, expected in zip(packed.observation, drawn.observation, strict=True):
+            np.testing.assert_array_equal(found[t : t + size + 1, column], expected[: size + 1, n])
+    assert packed.valid.sum() == length.sum()
+    assert packed.last.sum() == len(length)
+    used = packed.valid.any(0)
+    assert used[: used.sum()].all()
+    rows = (length + 1).sum()
+    assert used.sum() <= 1.3 * rows / (LONGEST + 1) + 1
+
+
 def test_an_episode_that_is_being_written_is_never_sampled():
     stream = streams(np.random.default_rng(1), 2, 40)
     over = np.asarray(stream.terminated | stream.truncated)

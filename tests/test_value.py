@@ -42,7 +42,11 @@ def batch_of(loop, seed=0, episodes=6, longest=6):
     reward = rng.normal(size=(longest, episodes, n)).astype(np.float32)
     ended = last & (rng.random(episodes) < 0.5)
     ended[:, 0] = last[:, 0]
-    return jax.tree.map(jnp.asarray, Episodes(seen, action, reward, ended, last, steps < length)), length
+    first = np.zeros(rows, bool)
+    first[0] = True
+    return jax.tree.map(
+        jnp.asarray, Episodes(seen, first, action, reward, ended, last, steps < length)
+    ), length
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -119,6 +123,26 @@ def test_what_stands_behind_an_episode_changes_nothing(name):
     weights = Weights(learner.actor.params, learner.mixer.params)
     grad = jax.jit(jax.value_and_grad(lambda w, b: algorithm.loss(w, learner.target, b)[0]))
     for one, two in zip(*map(jax.tree.leaves, (grad(weights, batch), grad(weights, other))), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("iql", "n_step"), ("vdn", "td_lambda"), ("qmix", "td"), ("qplex", "q_lambda")],
+)
+def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
+    """The same loss and the same gradient, from fewer columns."""
+    loop = learner_of(name, target=target)
+    algorithm = loop.algorithm
+    learner = algorithm.init(jax.random.key(0), 4)
+    batch, _ = batch_of(loop, episodes=9)
+    packed = replay.packed(batch)
+    columns = int(packed.valid.any(0).sum())
+    assert columns < 9
+    narrow = replay.narrowed(packed, columns)
+    weights = Weights(learner.actor.params, learner.mixer.params)
+    grad = jax.jit(jax.value_and_grad(lambda w, b: algorithm.loss(w, learner.target, b), has_aux=True))
+    for one, two in zip(*map(jax.tree.leaves, (grad(weights, batch), grad(weights, narrow))), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 

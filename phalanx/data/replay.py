@@ -18,10 +18,15 @@ from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 
 class Episodes(NamedTuple):
-    """N episodes side by side, time first: rows 0 to L of observations, steps 0 to L - 1 of the rest."""
+    """N columns of episodes, time first: rows 0 to L of observations, steps 0 to L - 1 of the rest.
+
+    Each column holds one episode, from its first row on; if `packed`, as many as fit, one after the other.
+    """
 
     observation: Observation
     """(L + 1, N, ...)"""
+    first: Array
+    """(L + 1, N) bool: an episode begins with this row"""
     action: Array
     """(L, N, A)"""
     reward: Array
@@ -31,7 +36,7 @@ class Episodes(NamedTuple):
     last: Array
     """(L, N) bool: the step was the last of its episode"""
     valid: Array
-    """(L, N) bool: the step was taken; what stands after the last step is no part of the episode"""
+    """(L, N) bool: the step was taken; what stands after a last step is no part of any episode"""
 
 
 class Replay(NamedTuple):
@@ -146,6 +151,7 @@ def sample(replay: Replay, key: Array, count: int) -> Episodes:
     last = steps == length - 1
     return Episodes(
         observation=jax.tree.map(taken, replay.observation),
+        first=jnp.zeros((len(action) + 1, count), bool).at[0].set(True),
         action=action,
         reward=taken(replay.reward),
         terminated=last & replay.ended[env, place],
@@ -154,10 +160,37 @@ def sample(replay: Replay, key: Array, count: int) -> Episodes:
     )
 
 
-def shortened(episodes: Episodes, steps: int) -> Episodes:
-    """Only the first `steps` steps, and the row after them; no episode must be longer."""
-    first = jax.tree.map(lambda x: x[:steps], episodes)
-    return first._replace(observation=jax.tree.map(lambda x: x[: steps + 1], episodes.observation))
+def packed(episodes: Episodes) -> Episodes:
+    """The same episodes in as few columns as may be: longest first, each goes to the first that has room.
+
+    As many columns as before, of which the last hold nothing. A short episode leaves most of a column of its
+    own empty, and an empty step costs a network as much as one that was taken.
+    """
+    longest, count = episodes.valid.shape
+    length = episodes.valid.sum(0)
+
+    def put(used, rows):
+        column = (used + rows <= longest + 1).argmax()
+        return used.at[column].add(rows), (column, used[column])
+
+    order = jnp.argsort(-length)
+    _, (column, begin) = jax.lax.scan(put, jnp.zeros_like(length), length[order] + 1)
+    row = jnp.arange(longest + 1)[:, None]
+    place = jnp.where(row <= length[order], begin + row, longest + 1)  # behind the last row: dropped
+    source = jnp.full((longest + 1, count), -1).at[place, column].set(row * count + order, mode="drop")
+
+    def moved(x):
+        """Of rows (L + 1, N, ...) or steps (L, N, ...), of which there is none at an episode's last row."""
+        held = source[: len(x)]
+        rows = jnp.take(x.reshape(-1, *x.shape[2:]), held, axis=0, mode="clip")
+        return jnp.where(held.reshape(*held.shape, *[1] * (x.ndim - 2)) >= 0, rows, jnp.zeros_like(rows))
+
+    return jax.tree.map(moved, episodes)
+
+
+def narrowed(episodes: Episodes, columns: int) -> Episodes:
+    """Only the first `columns` columns."""
+    return jax.tree.map(lambda x: x[:, :columns], episodes)
 
 
 class Steps(NamedTuple):

@@ -29,8 +29,8 @@ from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
-PARTS = (0.5, 0.75, 1.0)  # of the time limit: lengths that a gradient is compiled for
-LONG = 32
+PARTS = (0.5, 0.625, 0.75, 1.0)  # of the episodes drawn: columns that a gradient is compiled for
+LONG = 32  # steps of a time limit from which on episodes are packed
 REWARD_MEMORY = 0.999  # of the running scale of rewards, for each rollout
 
 
@@ -195,17 +195,18 @@ class Value(Agents):
         enough = (kept.count >= c.episodes) & (kept.length > 0).any(1).all()
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
 
-        def of_the_first(steps, weights, target, batch):
-            return jax.grad(self.loss, has_aux=True)(weights, target, replay.shortened(batch, steps))
+        def of_the_first(columns, weights, target, batch):
+            return jax.grad(self.loss, has_aux=True)(weights, target, replay.narrowed(batch, columns))
 
         gradient = at_size(self._sizes(), of_the_first)
 
         def step(carried, key):
             actor, mixer, target, steps = carried
             batch = replay.sample(kept, key, c.episodes)
+            batch = replay.packed(batch) if len(self._sizes()) > 1 else batch
             batch = batch._replace(reward=self.scaled(batch.reward, norm))
             grads, metrics = gradient(
-                batch.valid.sum(0).max(), Weights(actor.params, mixer.params), target, batch
+                batch.valid.any(0).sum(), Weights(actor.params, mixer.params), target, batch
             )
             actor, actor_norms = self.descend(actor, grads.actor, self.actor_rates.at(clock))
             mixer, mixer_norm = self.descend(mixer, grads.mixer, self.mixer_rates.at(clock))
@@ -242,14 +243,14 @@ class Value(Agents):
         return learner, metrics
 
     def _sizes(self) -> list[int]:
-        """Numbers of steps that a gradient is compiled for: little more than the longest episode drawn has.
+        """Numbers of columns that a gradient is compiled for: little more than the episodes drawn fill.
 
-        Short ones are not worth it, nor is a GPU, which is not faster for fewer rows but compiles long.
+        Short ones are not worth packing. Nor is it on a GPU, which fewer columns do not make faster.
         """
-        longest = self.spec.time_limit
-        if longest < LONG or jax.default_backend() != "cpu":
-            return [longest]
-        return [ceil(longest * part) for part in PARTS]
+        drawn = self.config.episodes
+        if self.spec.time_limit < LONG or jax.default_backend() != "cpu":
+            return [drawn]
+        return sorted({ceil(drawn * part) for part in PARTS})
 
     def rescale(self, norm: RunningNorm, reward: Array) -> RunningNorm:
         """Move the running scale of rewards towards those of a rollout (T, B, A)."""
@@ -292,8 +293,7 @@ class Value(Agents):
     def q_values(self, params: PyTree, batch: Episodes) -> Array:
         """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
         obs = batch.observation.obs
-        first = jnp.zeros(obs.shape[:2], bool).at[0].set(True)
-        return self.outputs(params, obs, self.memory(obs.shape[1]), first)[0]
+        return self.outputs(params, obs, self.memory(obs.shape[1]), batch.first)[0]
 
     def targets(self, q: Array, target: Weights, batch: Episodes) -> Array:
         """What values of steps are drawn to, (L, N, K), from `q` of the learning network at all rows."""
