@@ -179,11 +179,11 @@ class AutoReset:
         return Running(state, step.observation, jnp.bool_(True))
 
     def step(self, key: Array, running: Running, actions: Array) -> tuple[Running, TimeStep]:
-        step_key, reset_key = jax.random.split(key)
-        state, step = self.env.step(step_key, running.state, actions)
+        state, step = self.env.step(jax.random.split(key)[0], running.state, actions)
         over = step.terminated | step.truncated
         ongoing = Running(state, step.observation, jnp.bool_(False))
-        return where_any(over, self.reset, reset_key, ongoing), step
+        # Split again where it is needed: many environments draw nothing in a step.
+        return where_any(over, lambda key: self.reset(jax.random.split(key)[1]), key, ongoing), step
 
 
 def prepare(env: Env, agent_id: bool = False, last_action: bool = False) -> AutoReset:
