@@ -178,6 +178,17 @@ def test_qmix_is_monotonic_in_every_agents_value(options):
     assert (slopes > 0).mean() > 0.95
 
 
+@pytest.mark.parametrize("size", [1.0, 3.0])
+def test_a_new_qmix_mixer_does_not_amplify_what_agents_overestimate(size):
+    algorithm, spec, params = mixer_of("qmix")
+    keys = jax.random.split(jax.random.key(2), 2)
+    chosen = jax.random.normal(keys[0], (300, spec.n_agents))
+    state = size * jax.random.normal(keys[1], (300, spec.state_size))
+    action = jnp.zeros((300, spec.n_agents), int)
+    slopes = jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
+    assert 0.001 < slopes.mean() < 1
+
+
 @pytest.mark.parametrize("name", ["vdn", "qmix", "qplex"])
 def test_the_best_joint_action_is_each_agents_best(name):
     """Individual-global-max, by enumeration of all joint actions."""

@@ -10,13 +10,18 @@ from phalanx.networks.initialise import orthogonal
 from phalanx.types import Array, PyTree
 
 
-def init(key: Array, sizes: tuple[int, ...]) -> PyTree:
-    """Parameters of linear layers from each size to the next: orthogonal weights, zero biases."""
+def init(key: Array, sizes: tuple[int, ...], head_gain: float = 1.0) -> PyTree:
+    """Parameters of linear layers from each size to the next: orthogonal weights, zero biases.
+
+    `head_gain` is the size of the last layer's weights.
+    """
     keys = jax.random.split(key, len(sizes) - 1)
-    return [
+    layers = [
         {"kernel": orthogonal(jax.random.normal(each, (a, b))), "bias": jnp.zeros(b)}
         for each, (a, b) in zip(keys, pairwise(sizes), strict=True)
     ]
+    layers[-1]["kernel"] *= head_gain
+    return layers
 
 
 def apply(params: PyTree, x: Array, between: Callable[[Array], Array] = jax.nn.relu) -> Array:

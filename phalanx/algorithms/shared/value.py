@@ -245,7 +245,7 @@ class Value(Agents):
     def _sizes(self) -> list[int]:
         """Numbers of columns that a gradient is compiled for: little more than the episodes drawn fill.
 
-        Short ones are not worth packing. Nor is it on a GPU, which fewer columns do not make faster.
+        Short ones are not worth packing, and on a GPU, where every size compiles for long, none are packed.
         """
         drawn = self.config.episodes
         if self.spec.time_limit < LONG or jax.default_backend() != "cpu":
