@@ -11,7 +11,7 @@ from flax import nnx
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.initialise import orthogonal
-from phalanx.networks.torsos import GRU, Network, gru_memories, memories_only
+from phalanx.networks.torsos import GRU, Network, gru_loop, gru_memories
 from phalanx.registry import make_env
 
 KEY = jax.random.key(0)
@@ -77,7 +77,7 @@ def test_gru_forgets_exactly_where_an_episode_begins():
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
-    """Without one it takes three products a step, with one a single product: see `memories_only`."""
+    """Without one it takes three products a step, with one a single product: see `gru_memories`."""
     keys = jax.random.split(KEY, 5)
     shapes = ((7, 4, 24), (4, 8), (8, 24), (8,))
     args = [jax.random.normal(key, (seeds, *shape)) for key, shape in zip(keys, shapes, strict=False)]
@@ -93,7 +93,7 @@ def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
         return [jax.vmap(one)(*args), *jax.vmap(jax.grad(loss, argnums=(0, 1, 2, 3)))(*args)]
 
     for products in (1, 3):
-        for ours, plain in zip(run(memories_only), run(partial(gru_memories, products)), strict=True):
+        for ours, plain in zip(run(gru_memories), run(partial(gru_loop, products)), strict=True):
             np.testing.assert_allclose(ours, plain, atol=1e-5, rtol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """The value family: targets against slow loops, mixers against what they promise (pitfalls C13, C14, C30)."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,6 +148,26 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_an_update_that_packs_learns_what_one_that_does_not_would(seeds, monkeypatch):
+    """Short episodes, in fewer columns than were drawn; of several seeds each has its own draw."""
+    loop = learner_of("qmix", network="mlp", gradient_steps=2)
+    learner, rollout = rollout_of(loop)
+    ends = jax.random.bernoulli(jax.random.key(3), 0.2, rollout.terminated.shape)
+    rollout = rollout._replace(terminated=rollout.terminated | ends)
+    update = partial(loop.algorithm.update, learner, rollout, clock=CLOCK)
+    keys = jax.random.split(jax.random.key(4), seeds)
+    learnt = []
+    for long in (1, 100):
+        monkeypatch.setattr("phalanx.algorithms.shared.value.LONG", long)
+        run = jax.vmap(update) if seeds > 1 else lambda keys: update(keys[0])
+        after, metrics = jax.jit(run)(keys)
+        learnt.append((after.actor.params, after.mixer.params, metrics))
+    assert (after.gradient_steps == 2).all()
+    for one, two in zip(*map(jax.tree.leaves, learnt), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
 def test_an_illegal_next_action_never_moves_a_target():
     """C13: however much it would be worth, by either network."""
     loop = learner_of("qmix")
@@ -186,7 +208,7 @@ def test_a_new_qmix_mixer_does_not_amplify_what_agents_overestimate(size):
     state = size * jax.random.normal(keys[1], (300, spec.state_size))
     action = jnp.zeros((300, spec.n_agents), int)
     slopes = jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
-    assert 0.001 < slopes.mean() < 1
+    assert 0.001 < slopes.mean() < 0.3
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix", "qplex"])

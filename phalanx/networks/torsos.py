@@ -40,10 +40,10 @@ class GRU(nnx.Module):
     def __call__(self, x: Array, memory: Array, first: Array) -> Array:
         """x (T * B, F), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H)."""
         from_x = self.input(x).reshape(*first.shape[:-1], -1)
-        return memories_only(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
+        return gru_memories(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
 
 
-def gru_memories(
+def gru_loop(
     products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array
 ) -> Array:
     """The loop of a gru: from_x (T, B, 3H) -> (T, B, H), with one product or three at each step."""
@@ -66,17 +66,17 @@ def gru_memories(
 
 
 @jax.custom_vjp
-def memories_only(*args: Array) -> Array:
-    """`gru_memories`, by three products where no gradient is taken: in acting, and of target networks.
+def gru_memories(*args: Array) -> Array:
+    """`gru_loop`, by three products where no gradient is taken: in acting, and of target networks.
 
     Behind a single product XLA makes one slow loop for a CPU of all that is left of a step: 3.6 against
     1.3 ms for 26 steps of 96 rows of 64. For a gradient, which keeps the gates, one product is faster.
     """
-    return gru_memories(3 if jax.default_backend() == "cpu" else 1, *args)
+    return gru_loop(3 if jax.default_backend() == "cpu" else 1, *args)
 
 
-memories_only.defvjp(
-    lambda *args: jax.vjp(partial(gru_memories, 1), *args), lambda back, gradient: back(gradient)
+gru_memories.defvjp(
+    lambda *args: jax.vjp(partial(gru_loop, 1), *args), lambda back, gradient: back(gradient)
 )
 
 
