@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 MAPPO = {"mappo": "mappo battle/MAP"}
 QMIX = {"qmix": "qmix battle/MAP"}
-GRU = "--network gru --layers 1 --hidden 64 --episodes 32 --gradient-steps 4"
+SMALL_GRU = "--network gru --layers 1 --hidden 64 --episodes 32 --gradient-steps 4"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(
@@ -62,7 +62,7 @@ PLANS = {
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
     "value_memory": Plan(
-        {"qmix_gru": f"qmix battle/MAP --preset battle_hard {GRU} --epsilon-steps 500000"},
+        {"qmix_gru": f"qmix battle/MAP --preset battle_hard {SMALL_GRU} --epsilon-steps 500000"},
         "2s_vs_1sc",
         "--steps 4e6 --seeds 3 --eval-every 250000 --save-every 1e7",
     ),
@@ -72,7 +72,7 @@ PLANS = {
     "value_hard": Plan(QMIX, "5m_vs_6m 3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
     "value_kite": Plan(
         {
-            "qmix_gru": f"qmix battle/MAP {GRU}",
+            "qmix_gru": f"qmix battle/MAP {SMALL_GRU}",
             "qmix_signed": "qmix battle/MAP --env.reward signed",
         },
         "3s_vs_5z",
