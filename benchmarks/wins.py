@@ -58,7 +58,7 @@ PLANS = {
     "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
-        "8m 2s3z 3s_vs_3z 2s_vs_1sc 3m 2m_vs_1m",
+        "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
     "value_memory": Plan(
