@@ -75,9 +75,7 @@ def gru_memories(*args: Array) -> Array:
     return gru_loop(3 if jax.default_backend() == "cpu" else 1, *args)
 
 
-gru_memories.defvjp(
-    lambda *args: jax.vjp(partial(gru_loop, 1), *args), lambda back, gradient: back(gradient)
-)
+gru_memories.defvjp(lambda *args: jax.vjp(partial(gru_loop, 1), *args), lambda back, gradient: back(gradient))
 
 
 class Net(nnx.Module):
