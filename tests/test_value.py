@@ -188,27 +188,26 @@ def mixer_of(name, seed=0, **options):
     return algorithm, spec, params
 
 
-@pytest.mark.parametrize("options", [{}, {"positive": "softplus", "hyper_layers": 1}])
-def test_qmix_is_monotonic_in_every_agents_value(options):
+def slopes_of_qmix(value_size, state_size, **options):
+    """Derivatives of a new mixer's value in each agent's, (300, A), at random values and states."""
     algorithm, spec, params = mixer_of("qmix", **options)
     keys = jax.random.split(jax.random.key(1), 2)
-    chosen = 5 * jax.random.normal(keys[0], (300, spec.n_agents))
-    state = 3 * jax.random.normal(keys[1], (300, spec.state_size))
+    chosen = value_size * jax.random.normal(keys[0], (300, spec.n_agents))
+    state = state_size * jax.random.normal(keys[1], (300, spec.state_size))
     action = jnp.zeros((300, spec.n_agents), int)
-    slopes = jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
+    return jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
+
+
+@pytest.mark.parametrize("options", [{}, {"positive": "softplus", "hyper_layers": 1}])
+def test_qmix_is_monotonic_in_every_agents_value(options):
+    slopes = slopes_of_qmix(5, 3, **options)
     assert (slopes >= 0).all()
     assert (slopes > 0).mean() > 0.95
 
 
 @pytest.mark.parametrize("size", [1.0, 3.0])
 def test_a_new_qmix_mixer_does_not_amplify_what_agents_overestimate(size):
-    algorithm, spec, params = mixer_of("qmix")
-    keys = jax.random.split(jax.random.key(2), 2)
-    chosen = jax.random.normal(keys[0], (300, spec.n_agents))
-    state = size * jax.random.normal(keys[1], (300, spec.state_size))
-    action = jnp.zeros((300, spec.n_agents), int)
-    slopes = jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
-    assert 0.001 < slopes.mean() < 0.3
+    assert 0.001 < slopes_of_qmix(1, size).mean() < 0.3
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix", "qplex"])
