@@ -1,7 +1,8 @@
 """Networks as modules over sequences: inputs (T, ..., F), one output a step, memory carried between.
 
 Acting is a sequence of length 1, learning one of many steps: the same function, so that what was
-computed when acting is, but for rounding, what is differentiated when learning. The mlp's memory has no entries.
+computed when acting is, but for rounding, what is differentiated when learning. The mlp's memory has no
+entries.
 """
 
 from collections.abc import Callable
