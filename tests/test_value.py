@@ -148,10 +148,10 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_an_update_that_packs_learns_what_one_that_does_not_would(seeds, monkeypatch):
-    """Short episodes, in fewer columns than were drawn; of several seeds each has its own draw."""
-    loop = learner_of("qmix", network="mlp", gradient_steps=2)
+@pytest.mark.parametrize(("name", "seeds"), [("qmix", 1), ("qmix", 2), ("vdn", 1)])
+def test_an_update_that_packs_learns_what_one_that_does_not_would(name, seeds, monkeypatch):
+    """Short episodes, in fewer columns than were drawn; each seed has its own draw, and VDN no state."""
+    loop = learner_of(name, network="mlp", gradient_steps=2)
     learner, rollout = rollout_of(loop)
     ends = jax.random.bernoulli(jax.random.key(3), 0.2, rollout.terminated.shape)
     rollout = rollout._replace(terminated=rollout.terminated | ends)

@@ -182,7 +182,7 @@ def packed(episodes: Episodes) -> Episodes:
     def moved(x):
         """Of rows (L + 1, N, ...) or steps (L, N, ...), of which there is none at an episode's last row."""
         held = source[: len(x)]
-        rows = jnp.take(x.reshape(-1, *x.shape[2:]), held, axis=0, mode="clip")
+        rows = jnp.take(x.reshape(len(x) * count, *x.shape[2:]), held, axis=0, mode="clip")
         return jnp.where(held.reshape(*held.shape, *[1] * (x.ndim - 2)) >= 0, rows, jnp.zeros_like(rows))
 
     return jax.tree.map(moved, episodes)
