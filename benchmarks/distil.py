@@ -8,6 +8,7 @@ On each map and at two learning rates, 5 seeds and 500,000 steps a seed: MAPPO-d
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -66,9 +67,9 @@ def main() -> None:
     add_options(parser, Path("results/distil"))
     args = parser.parse_args()
     todo = [job for rate in RATES for job in jobs(f"lr {rate}", plan(rate), args.out, args.only)]
-    rows = make(todo, args.jobs, args.minutes)
-    write(DOCS / "data" / "distil.json", rows)
-    draw(rows, DOCS / "images" / "distil.png")
+    data = DOCS / "data" / "distil.json"
+    write(data, make(todo, args.jobs, args.minutes))
+    draw(json.loads(data.read_text()), DOCS / "images" / "distil.png")
 
 
 if __name__ == "__main__":

@@ -239,6 +239,23 @@ def test_clean_win_sums_to_twenty(name):
     np.testing.assert_allclose(sum(float(timestep.reward[0]) for _, timestep in trace), 20, rtol=1e-5)
 
 
+def taking_turns(env, state):
+    """Both shoot; who could not bear another hit leaves the crawler's reach, and it turns to the other."""
+    u = state.units
+    away = np.hypot(u.x[:2] - u.x[2], u.y[:2] - u.y[2])
+    left = np.asarray(u.health + u.shield)[:2]
+    leaves = (left <= 22) & (int(u.aim[2]) == np.arange(2)) & (left[::-1] > 22)
+    return np.where(leaves, SOUTH, np.where(away <= 6, 6, NORTH))
+
+
+@pytest.mark.parametrize(("policy", "wins"), [(taking_turns, True), (nearest_enemy, False)])
+def test_stalkers_must_take_turns_against_the_crawler(policy, wins):
+    """SMAC calls the trick "alternating fire"; published returns of teams that win are 20.2 to 20.3."""
+    trace = play("2s_vs_1sc", policy, 80)
+    assert bool(trace[-1][1].info["won"]) == wins
+    assert not wins or 20.1 < sum(float(timestep.reward[0]) for _, timestep in trace) < 20.35
+
+
 def test_timeout_cuts_and_does_not_end():
     env = prepare(make_env("battle/2s_vs_1sc", {}))
     step = jax.jit(env.step)
