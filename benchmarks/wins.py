@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 MAPPO = {"mappo": "mappo battle/MAP"}
 QMIX = {"qmix": "qmix battle/MAP"}
-SMALL_GRU = "--network gru --layers 1 --hidden 64 --episodes 32 --gradient-steps 4"
+QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(
@@ -50,38 +50,33 @@ PLANS = {
         "MMM 8m so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
         "--steps 2e6 --seeds 3 --envs 256",
     ),
-    "easy_memory": Plan(
-        {"mappo": "mappo battle/MAP --preset battle_memory --gamma 0.997"},
-        "2s_vs_1sc",
-        "--steps 5e6 --seeds 3 --envs 256 --eval-every 500000",
-    ),
     "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
-    "value_memory": Plan(
-        {"qmix_gru": f"qmix battle/MAP --preset battle_hard {SMALL_GRU} --epsilon-steps 500000"},
+    "value_turns": Plan(
+        {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "2s_vs_1sc",
-        "--steps 4e6 --seeds 3 --eval-every 250000 --save-every 1e7",
+        "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000",
     ),
     "value_long": Plan(
         {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
     ),
-    "value_hard": Plan(QMIX, "5m_vs_6m 3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_hard": Plan(QMIX, "5m_vs_6m", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
     "value_kite": Plan(
-        {
-            "qmix_gru": f"qmix battle/MAP {SMALL_GRU}",
-            "qmix_signed": "qmix battle/MAP --env.reward signed",
-        },
+        {"qmix_signed": "qmix battle/MAP --env.reward signed"},
         "3s_vs_5z",
         "--steps 5e6 --seeds 3 --eval-every 2.5e5 --save-every 5e6",
     ),
-    "value_mixed": Plan(QMIX, "MMM2", "--steps 5e6 --seeds 3 --eval-every 2.5e5 --save-every 5e6"),
-    "value_large": Plan(QMIX, "2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"),
+    "value_plain": Plan(QMIX_STEADY, "3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_mixed": Plan(QMIX, "MMM2", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_large": Plan(
+        QMIX_STEADY, "2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"
+    ),
     "value_crowd": Plan(
-        QMIX,
+        QMIX_STEADY,
         "bane_vs_bane",
         "--steps 1e6 --seeds 3 --envs 64 --batch-steps 512 --gradient-steps 2 --episodes 32 --buffer 512 "
         "--eval-every 1e5 --save-every 1e6",
