@@ -163,7 +163,7 @@ def _how(trained: dict[str, Any]) -> str:
 def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     published = json.loads(PUBLISHED.read_text())["wins"]
-    classes = ["easy", "easy_long", "easy_memory", "hard", "super_hard"]
+    classes = ["easy", "easy_long", "hard", "super_hard"]
     rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in classes]
     rows.sort(key=lambda row: (classes.index(row["plan"]), row["map"].lower()))
     return table(
@@ -171,7 +171,7 @@ def wins() -> str:
         [
             [
                 f"`{row['map']}`",
-                row["plan"].removesuffix("_long").removesuffix("_memory").replace("_", " "),
+                row["plan"].removesuffix("_long").replace("_", " "),
                 _steps(row),
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",

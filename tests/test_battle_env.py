@@ -244,7 +244,7 @@ def taking_turns(env, state):
     u = state.units
     away = np.hypot(u.x[:2] - u.x[2], u.y[:2] - u.y[2])
     left = np.asarray(u.health + u.shield)[:2]
-    leaves = (left <= 22) & (int(u.aim[2]) == np.arange(2)) & (left[::-1] > 22)
+    leaves = (left <= 29) & (int(u.aim[2]) == np.arange(2)) & (left[::-1] > 29)
     return np.where(leaves, SOUTH, np.where(away <= 6, 6, NORTH))
 
 
