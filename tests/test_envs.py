@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import LONG
 
 import phalanx
 from phalanx import registry
@@ -22,12 +21,7 @@ from phalanx.types import EnvSpec
 TRACE = json.loads((Path(__file__).parent / "data" / "switch_trace.json").read_text())
 
 
-V2 = [name for name in registry.envs() if name.startswith("battle/v2_")]
-# SMACv2's are alike but for races and sizes: every race and four of five sizes, unless there is time for all.
-KEPT = [name for name in registry.envs() if LONG or name not in V2 or name in V2[::4]]
-
-
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", registry.envs())
 def test_every_environment_keeps_the_contract(name):
     assert phalanx.check_env(phalanx.make_env(name)) == []
 
