@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.envs.battle import units
+from phalanx.envs.battle.observe import FIRST_TARGET, NO_OP, NORTH, SHOOT, SOUTH
 from phalanx.envs.battle.world import Units
 from phalanx.registry import make_env
 
-NO_OP, NORTH, SOUTH, SHOOT = 0, 2, 3, 6
 ONE_HIT = 29  # of a crawler, to health
 STEPS = 100
 PERIODS = [1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2, 2.3, 2.4]
@@ -28,7 +28,7 @@ def orders(u: Units, turns: bool) -> jax.Array:
     away = jnp.hypot(u.x[:2] - u.x[2], u.y[:2] - u.y[2])
     left = (u.health + u.shield)[:2]
     leaves = turns & (left <= ONE_HIT) & (u.aim[2] == jnp.arange(2)) & (left[::-1] > ONE_HIT)
-    action = jnp.where(leaves, SOUTH, jnp.where(away <= 6, SHOOT, NORTH))
+    action = jnp.where(leaves, SOUTH, jnp.where(away <= SHOOT, FIRST_TARGET, NORTH))
     return jnp.where(left > 0, action, NO_OP)
 
 

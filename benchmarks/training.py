@@ -15,6 +15,7 @@ import importlib.util
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -152,7 +153,12 @@ def parts(envs: int, repeats: int, **options) -> None:
             (carry.learner, rollout),
         ),
     }
-    print(f"\nWhere an update of {envs} environments x {STEPS} steps goes (parts compiled alone)")
+    print_parts(f"an update of {envs} environments x {STEPS} steps", pieces, repeats)
+
+
+def print_parts(whole: str, pieces: dict[str, tuple[Callable, tuple]], repeats: int) -> None:
+    """Time functions, each compiled alone and called with its arguments."""
+    print(f"\nWhere the time of {whole} goes (parts compiled alone)")
     for name, (fn, args) in pieces.items():
         program = jax.jit(fn)
         jax.block_until_ready(program(*args))

@@ -1,17 +1,18 @@
 """How fast QMIX trains: the work of JaxMARL's `qmix_rnn` on our `battle/3m` and `mpe/simple_spread`.
 
-    python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks 3m simple_spread] [--repeats 3]
+    python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks simple_spread] [--repeats 3] [--parts]
 
 Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
 gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
 https://github.com/FLAIROx/JaxMARL (and `pip install .[bench]`) its own script is timed in the same run, call
 by call in turn; ratios are against it. It draws 32 rollouts of 128 (26) steps, in which one episode follows
 another; ours 32 episodes. Since those are shorter, there is a second line with as many steps in a draw as
-JaxMARL has.
+JaxMARL has. `--parts` also says where the time of an update goes.
 """
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -19,13 +20,17 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from rollout import load, take_turns
-from training import Timed, script_of
+from training import Timed, print_parts, script_of
 
 from phalanx import registry
+from phalanx.algorithms.shared.value import Value, Weights
 from phalanx.config import Layer, merge
+from phalanx.data import replay
 from phalanx.training import device
+from phalanx.training.collect import collect
 from phalanx.training.run import compile_programs
-from phalanx.training.setup import setup
+from phalanx.training.setup import Setup, setup
+from phalanx.types import Array, PyTree
 
 DRAWN = 32
 
@@ -92,8 +97,8 @@ TASKS = {
 }
 
 
-def ours(task: Task, episodes: int) -> Timed:
-    """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
+def our_setup(task: Task, episodes: int) -> Setup:
+    """Our loop for a task."""
     settings = {
         "network": "gru",
         "batch_steps": task.envs * task.steps,
@@ -105,8 +110,12 @@ def ours(task: Task, episodes: int) -> Timed:
     layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": task.envs}})
     qmix = registry.algorithm("qmix").Config
     resolved = merge(("qmix", task.env), qmix, registry.env_options(task.env), [layer])
-    this = setup(resolved, registry.make_env(task.env, resolved.env))
-    programs = compile_programs(this)
+    return setup(resolved, registry.make_env(task.env, resolved.env))
+
+
+def ours(task: Task, episodes: int) -> Timed:
+    """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
+    programs = compile_programs(our_setup(task, episodes))
     carry = [programs.init(jnp.array([0], jnp.int32))]
 
     def work():
@@ -116,6 +125,42 @@ def ours(task: Task, episodes: int) -> Timed:
     while not carry[0].learner.gradient_steps.all():
         work()
     return Timed(task.env_steps, work)
+
+
+def parts(task: Task, repeats: int) -> None:
+    """Say where the time of `task.updates` updates goes; each part is done as often."""
+    this = our_setup(task, DRAWN)
+    loop, algorithm = this.loop, this.algorithm
+    assert isinstance(algorithm, Value)
+    carry = jax.jit(loop.advance)(jax.jit(loop.init)(jnp.int32(0)), *[jnp.int32(10 * task.updates)] * 2)
+    learner, policy = carry.learner, algorithm.policy(carry.learner)
+    batch = replay.sample(learner.replay, jax.random.key(0), DRAWN)
+    batch = batch._replace(reward=algorithm.team_reward(batch.reward))
+    weights = Weights(learner.actor.params, learner.mixer.params)
+
+    def often(work: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+        return lambda start: jax.lax.fori_loop(0, task.updates, lambda _, x: work(x), start)
+
+    def learnt_by(loss: Callable[[Weights], Array]) -> Callable[[PyTree], PyTree]:
+        """Each step from other weights, so that none can be left out."""
+        return often(lambda w: jax.tree.map(lambda p, g: p - 1e-9 * g, w, jax.grad(loss)(w)))
+
+    def play(actors):
+        return collect(loop.env, algorithm, policy, actors, loop.length, greedy=False)[0]
+
+    def values(w):
+        return algorithm.q_values(w.actor, batch).mean()
+
+    pieces = {
+        "acting and simulating": (often(play), (carry.actors,)),
+        "gradients": (learnt_by(lambda w: algorithm.loss(w, learner.target, batch)[0]), (weights,)),
+        "forwards and backwards through agents": (learnt_by(values), (weights,)),
+        "forwards through agents": (
+            often(lambda w: jax.tree.map(lambda p: p + 1e-12 * values(w), w)),
+            (weights,),
+        ),
+    }
+    print_parts(f"{task.updates} updates of {task.envs} environments x {task.steps} steps", pieces, repeats)
 
 
 def jaxmarl(checkout: Path, task: Task) -> Timed:
@@ -160,6 +205,7 @@ def main() -> None:
     parser.add_argument("--jaxmarl", type=Path, help="a checkout of JaxMARL to compare with")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--parts", action="store_true", help="also where the time of an update goes")
     args = parser.parse_args()
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'QMIX, env steps/s':<44} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
@@ -174,6 +220,8 @@ def main() -> None:
             ratio = f"{run.rate / peer.rate:>6.1f}x" if peer else f"{'-':>7}"
             what = f"{name}, {episodes} episodes in a draw"
             print(f"  {what:<42} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
+        if args.parts:
+            parts(task, args.repeats)
     print(f"\n{load()} at the end")
 
 
