@@ -64,7 +64,7 @@ def training(
     carry = [programs.init(jnp.array(this.seeds, jnp.int32))]
 
     def work():
-        carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.int32(1000))
+        carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.float32(1e6))
         return carry[0].updates
 
     steps = updates * this.algorithm.steps_per_update * this.config.seeds

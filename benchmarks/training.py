@@ -79,7 +79,7 @@ def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
     carry = [programs.init(jnp.array(this.seeds, jnp.int32))]
 
     def work():
-        carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.int32(1000))
+        carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.float32(1e6))
         return carry[0].updates
 
     return Timed(updates * STEPS * envs * seeds, work)
@@ -144,7 +144,7 @@ def parts(envs: int, repeats: int, **options) -> None:
         return collect(loop.env, algorithm, policy, actors, loop.length, greedy=False)
 
     _, rollout = jax.jit(play)(policy, carry.actors)
-    clock = Clock(jnp.float32(0), jnp.float32(0))
+    clock = Clock(jnp.float32(0), jnp.float32(1))
     pieces = {
         "acting and simulating": (play, (policy, carry.actors)),
         "values and advantages": (lambda c, r: algorithm.digest(c, r)[0], (carry.learner, rollout)),

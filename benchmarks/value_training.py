@@ -119,7 +119,7 @@ def ours(task: Task, episodes: int) -> Timed:
     carry = [programs.init(jnp.array([0], jnp.int32))]
 
     def work():
-        carry[0] = programs.advance(carry[0], jnp.int32(task.updates), jnp.int32(1000))
+        carry[0] = programs.advance(carry[0], jnp.int32(task.updates), jnp.float32(1e6))
         return carry[0].updates
 
     while not carry[0].learner.gradient_steps.all():

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from phalanx import registry, teams
-from phalanx.config import Layer, Option, RunConfig, convert, merge, options_of
+from phalanx.config import Layer, Option, by_table, convert, merge
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.envs.base import Env
@@ -24,8 +24,9 @@ from phalanx.report.console import Console
 from phalanx.teams import Policy
 from phalanx.teams import load_team as load_team
 from phalanx.training import checkpoint as checkpoints
-from phalanx.training import device, playback
+from phalanx.training import device, keys, playback
 from phalanx.training import run as runs
+from phalanx.training.keys import Purpose
 from phalanx.training.loop import without_replay
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, setup
@@ -80,33 +81,38 @@ def train(
     out: str | Path | None = None,
     config: str | Path | None = None,
     preset: str = "auto",
+    run_options: Mapping[str, Any] | None = None,
+    algorithm_options: Mapping[str, Any] | None = None,
     env_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> Run:
     """Train a team and return its run folder.
 
-    `env` is a name or an `Env` object. `options` are fields of the run (`steps`, `seeds`, `envs`, ...)
-    or of the algorithm's config (`lr`, `share`, ...), as on the command line.
+    `env` is a name or an `Env` object. `options` are those of the run (`steps`, `seeds`, `envs`, ...) and of
+    the algorithm (`lr`, `share`, ...), as on the command line. A name that both have belongs into
+    `run_options` or `algorithm_options`.
     """
     started = time.monotonic()
     command = f"phalanx.train({algorithm!r}, {env!r}, ...)"
-    layer = Layer("argument", tables_of(algorithm, options, env_options or {}))
+    tables = tables_of(algorithm, options, env_options or {})
+    for table, given in (("run", run_options), ("algorithm", algorithm_options)):
+        for name in given or {}:
+            if name in tables[table]:
+                raise PhalanxError(
+                    f"{name} is given twice: leave it out of {table}_options, or out of the rest"
+                )
+        tables[table] |= given or {}
+    layer = Layer("argument", tables)
     return train_from_layer(algorithm, env, layer, config, preset, out, Console(quiet), command, started)
 
 
 def tables_of(
     algorithm: str, options: Mapping[str, Any], env_options: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Sort options into those of the run and those of the algorithm."""
-    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": dict(env_options)}
-    run_options = options_of(RunConfig)
-    known = {*run_options, *options_of(registry.algorithm(algorithm).Config)}
-    for name, value in options.items():
-        if name not in known:
-            raise PhalanxError(f"{algorithm} has no option {name!r}.{suggest(name, known)}")
-        tables["run" if name in run_options else "algorithm"][name] = value
-    return tables
+    """Sort options into those of the run, of the algorithm and of the environment."""
+    sorted_options = by_table(algorithm, registry.algorithm(algorithm).Config, options)
+    return {**sorted_options, "env": dict(env_options)}
 
 
 def train_from_layer(
@@ -197,8 +203,8 @@ def _new_folder(algorithm: str, env: str) -> Path:
     return folder
 
 
-def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[Setup, Record]:
-    """Rebuild what a run folder was made with."""
+def _open(run: str | Path, env: Env | None, changes: Layer | None = None) -> tuple[Setup, Record]:
+    """Rebuild what a run folder was made with, and lay `changes` over it."""
     device.configure()
     record = Record(Path(run))
     facts = record.read()
@@ -214,10 +220,10 @@ def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[Setup, R
         )
     known = registry.env_options(name) if env is None else {}
     recorded = values.pop("env", {}) if env is not None else {}
-    layers = [Layer(str(record.folder / "config.toml"), values)]
-    if steps is not None:
-        layers.append(Layer("resume", {"run": {"steps": steps}}))
+    file = str(record.folder / "config.toml")
+    layers = [Layer(file, values), *([changes] if changes else [])]
     resolved = merge((algorithm, name), registry.algorithm(algorithm).Config, known, layers)
+    resolved = resolved._replace(origins=_earlier_origins(resolved.origins, file, facts.get("origins", {})))
     if env is not None:
         _require_sound(env, type(env).__name__)
         resolved = resolved._replace(env=recorded)
@@ -230,20 +236,42 @@ def _open(run: str | Path, env: Env | None, steps: Any = None) -> tuple[Setup, R
     return setup(resolved, built), record
 
 
+def _earlier_origins(
+    origins: Mapping[str, Mapping[str, str]], file: str, recorded: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Where values came from before they stood in a run's own config.toml."""
+    return {
+        table: {
+            name: recorded.get(table, {}).get(name, "not recorded") if origin == file else origin
+            for name, origin in entries.items()
+        }
+        for table, entries in origins.items()
+    }
+
+
 def resume(
     run: str | Path,
     steps: float | None = None,
     *,
+    lr_horizon: int | None = None,
     env: Env | None = None,
     checkpoint: str | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Go on where a run stopped, or on to a larger budget of `steps`.
+    """Go on where a run stopped, or on to another budget of `steps`.
 
-    `checkpoint` names one in the run's `checkpoints/`; without it the newest is taken.
+    What is learnt is then what a run with that budget would have learnt from the start. Where learning rates
+    fall over the budget that cannot be: `lr_horizon`, if it is the old budget, goes on with the rates that
+    they end with. `checkpoint` names one in the run's `checkpoints/`; without it the newest is taken.
     """
     started = time.monotonic()
-    this, record = _open(run, env, steps)
+    changes = {
+        **({"run": {"steps": steps}} if steps is not None else {}),
+        **({"algorithm": {"lr_horizon": lr_horizon}} if lr_horizon is not None else {}),
+    }
+    before, record = _open(run, env)
+    this = _open(run, env, Layer("resume", changes))[0] if changes else before
+    _require_same_schedule(run, before, this)
     saved = checkpoints.choose(record.checkpoints, checkpoint)
     done = saved.updates * this.algorithm.steps_per_update
     if saved.updates >= this.total_updates and record.read().get("status") == "finished":
@@ -252,21 +280,29 @@ def resume(
         )
     if steps is not None and saved.updates >= this.total_updates:
         raise PhalanxError(f"{run} already has {done:,} env steps: give a larger budget than that")
-    if steps is not None:
-        _write_steps(record, this.config.steps)
     runs.resume(this, record, saved, Console(quiet), started)
     return Run(record.folder)
 
 
-def _write_steps(record: Record, steps: int) -> None:
-    """Change the budget in config.toml; [run] is its first table."""
-    path = record.folder / "config.toml"
-    text = re.sub(
-        r"(?m)^steps = .*$", f"steps = {steps}  # resume", path.read_text(encoding="utf-8"), count=1
-    )
-    unfinished = path.with_name(".config.toml")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+def _require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
+    """Refuse to go on with learning rates that are not those of the steps that were taken."""
+    old_steps, new_steps = before.config.steps, after.config.steps
+    if not before.algorithm.uses_budget:  # the horizon, if there is one, is in the config
+        old, new = (getattr(each.resolved.algorithm, "lr_horizon", None) for each in (before, after))
+        if new != old:
+            raise PhalanxError(
+                f"the learning rates of {run} fall over {old:,} env steps: leave out lr_horizon"
+            )
+        return
+    if after.algorithm.uses_budget and new_steps == old_steps:
+        return
+    horizon = getattr(after.resolved.algorithm, "lr_horizon", None)
+    if horizon != old_steps:
+        raise PhalanxError(
+            f"the learning rates of {run} fall over its budget of {old_steps:,} env steps, so that a run of "
+            f"{new_steps:,} would have had other rates from the start: add --lr-horizon {old_steps} to go on "
+            f"with the rates at their end, or train anew with --lr-horizon {max(new_steps, old_steps)}"
+        )
 
 
 def _policies(
@@ -301,8 +337,7 @@ def evaluate(
     in the environment `env`, a name with `env_options` or an object. `which` is as in `load`; `seed`
     picks the episodes.
     """
-    if episodes < 1 or episodes != int(episodes):
-        raise PhalanxError(f"episodes must be a whole number of at least 1, not {episodes}")
+    episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
     device.configure()
     is_run = _is_run(run)
     if env_options and (is_run or not isinstance(env, str)):
@@ -314,7 +349,10 @@ def evaluate(
     else:
         this, policy = _untrained(str(run), env, env_options or {})
     program = runs.jit_play(this.loop, this.config.seeds)
-    return runs.per_seed(runs.play_many(program, policy, runs.FINAL_KEY + 1 + seed, int(episodes)), this)
+    # Each trained seed has episodes of its own, as in the final evaluation of a run.
+    first = keys.root(Purpose.EVALUATION, seed)
+    roots = jax.vmap(jax.random.fold_in, (None, 0))(first, jnp.array(this.seeds, jnp.uint32))
+    return runs.per_seed(runs.play_many(program, policy, roots, episodes), this)
 
 
 def _untrained(algorithm: str, env: str | Env, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
@@ -324,8 +362,7 @@ def _untrained(algorithm: str, env: str | Env, options: Mapping[str, Any]) -> tu
     layers.append(Layer("argument", {"env": options}))
     resolved = merge((algorithm, name), registry.algorithm(algorithm).Config, known, layers)
     this = setup(resolved, registry.make_env(env, resolved.env) if isinstance(env, str) else env)
-    learner = jax.vmap(lambda s: this.algorithm.init(jax.random.key(s), 1))(jnp.array(this.seeds))
-    return this, jax.vmap(this.algorithm.policy)(learner)
+    return this, jax.vmap(this.loop.init_policy)(jnp.array(this.seeds, jnp.int32))
 
 
 def load(
@@ -397,8 +434,7 @@ def watch(
         names = [Path(what).name for what, *_ in playing]
     shows = []
     for name, (_, this, params) in zip(names, playing, strict=True):
-        play = playback.player(this.env, this.algorithm, episodes, greedy=True, film=True)
-        played = play(params, playback.episode_key(seed))
+        played = playback.play(this.env, this.algorithm, params, seed, episodes, film=True)
         shows.append(show(name, this.env, this.algorithm.prefers, played))
     if other is not None:
         require_same_starts(*shows)
@@ -437,14 +473,9 @@ def record(
         raise PhalanxError(f"trajectories are written to a file that ends in .npz, not to {out}")
     device.configure()
     this, params = _player(run, env, which, team, checkpoint, env_options)
-    played: list[playback.Episode] = []
-    play = playback.player(this.env, this.algorithm, min(episodes, this.config.eval_episodes), greedy)
-    while len(played) < episodes:
-        played += play(params, jax.random.fold_in(playback.episode_key(seed), len(played)))
+    played = playback.play(this.env, this.algorithm, params, seed, episodes, greedy=greedy)
     about = {"run": str(run), "seed": seed, "greedy": greedy, "algorithm": this.config.algorithm}
-    _write(
-        path, lambda file: trajectories.save(file, played[:episodes], this.env.spec, this.resolved.env, about)
-    )
+    _write(path, lambda file: trajectories.save(file, played, this.env.spec, this.resolved.env, about))
     return path
 
 
@@ -467,7 +498,8 @@ def export(
 
 def _whole(name: str, value: Any, at_least: int) -> int:
     """A whole number, checked as config fields are."""
-    return convert(Option(name, int, (), False, None, "", {"at_least": at_least}), value, "argument")
+    bounds = {"at_least": at_least, "at_most": 2**31 - 1}
+    return convert(Option(name, int, (), False, None, "", bounds), value, "argument")
 
 
 def _is_run(what: str | Path) -> bool:

@@ -6,12 +6,12 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from phalanx import __version__, registry
-from phalanx.config import Layer, Option, RunConfig, convert, options_of
+from phalanx.config import Layer, Option, RunConfig, both_have, by_table, clashes, convert, options_of
 from phalanx.errors import PhalanxError, suggest
 
 COMMANDS = {
@@ -80,12 +80,16 @@ def _add_options(
     title: str,
     options: Mapping[str, Option],
     table: str,
-    prefix: str = "",
+    prefixed: Collection[str] | None = None,
     preset: Mapping[str, Any] | None = None,
 ) -> None:
-    """Turn config fields into flags. Their values stay text: `config.convert` checks them all."""
+    """Turn config fields into flags. Their values stay text: `config.convert` checks them all.
+
+    Those in `prefixed` (default: all) are `--TABLE.NAME`, the others `--NAME`.
+    """
     group = parser.add_argument_group(title)
     for opt in options.values():
+        prefix = f"{table}." if prefixed is None or opt.name in prefixed else ""
         name = prefix + opt.name
         flags = list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
         default = _shown_default(opt, preset or {})
@@ -140,14 +144,18 @@ def _train(words: list[str]) -> int:
         )
     layer = registry.preset(named[0], named[1], "auto") if len(named) == 2 else None
     preset = layer.values if layer else {}
-    _add_options(parser, "the run", options_of(RunConfig), "run", preset=preset.get("run"))
+    plain = words
     if named:
         config = registry.algorithm(named[0]).Config
-        _add_options(parser, named[0], options_of(config), "algorithm", preset=preset.get("algorithm"))
+        both, own = clashes(config), options_of(config)
+        _add_options(parser, "the run", options_of(RunConfig), "run", both, preset.get("run"))
+        _add_options(parser, named[0], own, "algorithm", both | COMMAND_OPTIONS, preset.get("algorithm"))
+        plain = [_plain_flag(word, named[0], config) for word in words]
+    else:
+        _add_options(parser, "the run", options_of(RunConfig), "run", ())
     if len(named) == 2:
-        options = registry.env_options(named[1])
-        _add_options(parser, named[1], options, "env", prefix="env.", preset=preset.get("env"))
-    args = parser.parse(words)
+        _add_options(parser, named[1], registry.env_options(named[1]), "env", preset=preset.get("env"))
+    args = parser.parse(plain)
     if args.help:
         parser.print_help()
         return 0
@@ -164,6 +172,26 @@ def _train(words: list[str]) -> int:
         f"see it:   phalanx plot {folder}\nwatch it: phalanx watch {folder}\nuse it:   phalanx eval {folder}"
     )
     return 0
+
+
+COMMAND_OPTIONS = {"config", "preset", "out", "help"}  # of `phalanx train` itself
+
+
+def _plain_flag(word: str, algorithm: str, config: type) -> str:
+    """An option without the table before it (`--run.steps`), unless that tells two options apart."""
+    if not word.startswith("--") or word.startswith("--env."):
+        return word
+    prefix, _, rest = word.removeprefix("--").partition("=")[0].rpartition(".")
+    name = rest.replace("-", "_")
+    if name not in {*options_of(RunConfig), *options_of(config)}:
+        name = name.removeprefix("no_")
+    if not prefix:
+        if name in clashes(config):
+            raise PhalanxError(both_have(rest, algorithm, dashes="--"))
+        return word
+    by_table(algorithm, config, {f"{prefix}.{name}": None})  # refuses what there is not
+    apart = name in clashes(config) or (prefix == "algorithm" and name in COMMAND_OPTIONS)
+    return word if apart else f"--{word.removeprefix(f'--{prefix}.')}"
 
 
 def _positionals(parser: Parser, words: list[str], count: int) -> list[str | None]:
@@ -190,14 +218,19 @@ def _number(flag: str, text: str | None, at_least: int = 1) -> int | None:
 def _resume(words: list[str]) -> int:
     parser = Parser(prog="phalanx resume", description="Go on where a run stopped, to the bit.")
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--steps", metavar="INT", help="a larger budget in env steps than the run has")
+    parser.add_argument("--steps", metavar="INT", help="another budget in env steps than the run has")
+    parser.add_argument(
+        "--lr-horizon",
+        metavar="INT",
+        help="over how many env steps the learning rates fell; needed where that was the earlier budget",
+    )
     parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
     args = parser.parse(words)
-    steps = _number("--steps", args.steps)
+    steps, lr_horizon = _number("--steps", args.steps), _number("--lr-horizon", args.lr_horizon)
     _require_run(args.run)
     from phalanx import api
 
-    api.resume(args.run, steps, checkpoint=args.checkpoint)
+    api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint)
     return 0
 
 
@@ -233,7 +266,7 @@ def _eval(words: list[str]) -> int:
     what, env = _positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():
         registry.algorithm(what)  # if there is none, this says so
-        _add_options(parser, env, registry.env_options(env), "env", prefix="env.")
+        _add_options(parser, env, registry.env_options(env), "env")
     elif what and any(word.startswith("--env.") for word in words):
         raise PhalanxError(f"--env.* is for an untrained algorithm and ENV; {what} has its own environment")
     args = parser.parse(words)
@@ -550,7 +583,7 @@ def _check_env(words: list[str]) -> int:
     )
     (env,) = _positionals(parser, words, 1)
     if env:
-        _add_options(parser, env, registry.env_options(env), "env", prefix="env.")
+        _add_options(parser, env, registry.env_options(env), "env")
     args = parser.parse(words)
     from phalanx import api
     from phalanx.training import device

@@ -193,6 +193,38 @@ class Layer(NamedTuple):
 TABLES = ("run", "algorithm", "env")
 
 
+def clashes(algorithm_config: type) -> set[str]:
+    """Options that the run and an algorithm both have: they must be told apart by their table."""
+    return options_of(RunConfig).keys() & options_of(algorithm_config).keys()
+
+
+def by_table(algorithm: str, algorithm_config: type, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort options into those of the run and those of the algorithm.
+
+    `run.NAME` and `algorithm.NAME` say which is meant; a plain name that both have is refused.
+    """
+    known = {"run": options_of(RunConfig), "algorithm": options_of(algorithm_config)}
+    tables: dict[str, dict[str, Any]] = {table: {} for table in known}
+    for name, value in options.items():
+        prefix, _, plain = name.rpartition(".")
+        owners = [table for table in known if plain in known[table] and prefix in ("", table)]
+        if not owners:
+            near = suggest(plain, {*known["run"], *known["algorithm"]})
+            raise PhalanxError(f"{algorithm} has no option {name!r}.{near}")
+        if len(owners) > 1:
+            raise PhalanxError(both_have(plain, algorithm))
+        tables[owners[0]][plain] = value
+    return tables
+
+
+def both_have(name: str, algorithm: str, dashes: str = "") -> str:
+    """What to say of an option whose owner is not clear."""
+    return (
+        f"{dashes}{name} is an option of the run and of {algorithm}: "
+        f"say {dashes}run.{name} or {dashes}algorithm.{name}"
+    )
+
+
 class Resolved(NamedTuple):
     """The merged configuration of a run and where each value came from."""
 

@@ -33,6 +33,7 @@ from phalanx.report.console import duration, megabytes
 from phalanx.report.plots import thousands
 from phalanx.training import checkpoint
 from phalanx.training import run as runs
+from phalanx.training.keys import Purpose
 from phalanx.training.setup import Setup, memory_parts
 
 TABLES = ("experiment", "all", "on", "arms", "bounds")
@@ -292,12 +293,12 @@ def try_out(cell: Cell) -> Trial:
     programs = runs.compile_programs(this)
     starting = time.monotonic() - begin
     carry = programs.init(jnp.array(this.seeds, jnp.int32))
-    total = jnp.int32(this.total_updates)
-    _, carry = timed(programs.advance, carry, jnp.int32(1), total)
-    update, carry = timed(programs.advance, carry, jnp.int32(2), total)
-    policy = jax.vmap(this.algorithm.policy)(carry.learner)
-    timed(programs.play, policy, jax.random.key(0))
-    evaluation, _ = timed(programs.play, policy, jax.random.key(0))
+    budget = jnp.float32(this.config.steps)
+    _, carry = timed(programs.advance, carry, jnp.int32(1), budget)
+    update, carry = timed(programs.advance, carry, jnp.int32(2), budget)
+    policy, roots = jax.vmap(this.algorithm.policy)(carry.learner), runs.seed_keys(Purpose.CURVE, this.seeds)
+    timed(programs.play, policy, roots)
+    evaluation, _ = timed(programs.play, policy, roots)
     return Trial(starting, update / 2, evaluation, runs.bytes_needed(programs.advance, at_least=0))
 
 

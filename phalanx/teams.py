@@ -47,16 +47,23 @@ class Policy:
         self._params = params
         self._act = jax.jit(self._act_batch, static_argnames="greedy")
 
-    def _act_batch(self, obs, memory, avail, alive, first, key, greedy):
+    @property
+    def acts_on(self) -> frozenset[str]:
+        """What `act` must be given: `observation`, and perhaps `state` and `memory`."""
+        last_action = {"memory"} if self._inputs["last_action"] else set()
+        return self._algorithm.acts_on | last_action
+
+    def _act_batch(self, obs, state, memory, avail, alive, first, key, greedy):
+        none_yet = no_action(self.spec)
+        begins = first.reshape(-1, *[1] * none_yet.ndim)
         seen = policy_input(
             obs,
             alive,
-            memory.last_action,
+            jnp.where(begins, none_yet, memory.last_action),
             self.spec,
             self._inputs["agent_id"],
             self._inputs["last_action"],
         )
-        state = jnp.zeros((obs.shape[0], self.spec.state_size))  # teams act on what their agents see
         observation = Observation(seen, state, avail, alive)
         action, network, _ = self._algorithm.act(
             self._params, observation, first, memory.network, key, greedy
@@ -70,21 +77,24 @@ class Policy:
         avail: Any = None,
         alive: Any = None,
         *,
+        state: Any = None,
+        first: Any = None,
         greedy: bool = True,
         key: Array | None = None,
     ) -> tuple[np.ndarray, PolicyMemory]:
         """Choose an action for every agent; returns (actions, memory).
 
-        `obs` is (A, O), or (B, A, O) for many teams at once, as the environment gives it. Give the
-        returned memory back on the next step, and None on the first step of an episode. `avail`
-        (..., A, U) defaults to every action, `alive` (..., A) to everyone. With `greedy=False`
-        actions are drawn at random, with `key`.
+        `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it. Give the
+        returned memory back on the next step, and None on the first step of an episode. Where many episodes
+        are played at once and end one by one, `first` (B,) says which of them begin with this step: their
+        memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
+        (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
         """
         obs = np.asarray(obs, np.float32)
         n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
         if obs.shape[-2:] != (n, width) or obs.ndim > 3:
             raise PhalanxError(
-                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many teams, not {obs.shape}"
+                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many episodes, not {obs.shape}"
             )
         single = obs.ndim == 2
         obs = obs.reshape(-1, n, width)
@@ -97,9 +107,11 @@ class Policy:
                 f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
             ) from None
         if memory is not None and memory.last_action.shape[0] != batch:
-            raise PhalanxError(f"this memory is of {memory.last_action.shape[0]} teams, and obs of {batch}")
+            raise PhalanxError(
+                f"this memory is of {memory.last_action.shape[0]} episodes, and obs of {batch}"
+            )
         avail, alive = avail.astype(bool), alive.astype(bool)
-        first = np.full(batch, memory is None)
+        first = self._begins(first, memory, batch)
         if memory is None:
             none_yet = no_action(self.spec)
             none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
@@ -107,8 +119,33 @@ class Policy:
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key
-        action, remembered = self._act(obs, memory, avail, alive, first, key, greedy=greedy)
+        seen = self._state(state, batch)
+        action, remembered = self._act(obs, seen, memory, avail, alive, first, key, greedy=greedy)
         return np.asarray(action)[0] if single else np.asarray(action), remembered
+
+    def _begins(self, first: Any, memory: PolicyMemory | None, batch: int) -> np.ndarray:
+        """Which episodes begin, (B,): all without a memory, else those that `first` names."""
+        if memory is None or first is None:
+            return np.full(batch, memory is None)
+        first = np.asarray(first)
+        if first.shape not in ((), (batch,)):
+            raise PhalanxError(f"first must be ({batch},), a yes or no for each episode, not {first.shape}")
+        return np.broadcast_to(first.astype(bool), (batch,))
+
+    def _state(self, state: Any, batch: int) -> np.ndarray:
+        """The global state of each episode, (B, X) or (B, A, X); zeros where nothing acts on it."""
+        spec = self.spec
+        shape = (spec.n_agents, spec.state_size) if spec.agent_state else (spec.state_size,)
+        if "state" not in self._algorithm.acts_on:
+            return np.zeros((batch, *shape), np.float32)
+        if state is None:
+            raise PhalanxError(
+                f"this team acts on the global state: give act(..., state=...) of shape {shape}"
+            )
+        try:
+            return np.asarray(state, np.float32).reshape(batch, *shape)
+        except ValueError:
+            raise PhalanxError(f"state must be {shape} for each episode, not {np.shape(state)}") from None
 
 
 # The file
@@ -119,6 +156,11 @@ SPEC, PARAMS, README = "team.json", "params.npz", "README.md"
 
 def save(path: Path, this: Setup, params: PyTree) -> None:
     """Write a team and what is needed to use it."""
+    if not jax.tree.leaves(params):
+        raise PhalanxError(
+            f"{this.config.algorithm} has no parameters to export: make it again where it is needed, as in "
+            f"phalanx eval {this.config.algorithm} {this.config.env}"
+        )
     buffer = io.BytesIO()
     arrays = {name: np.asarray(leaf) for name, leaf in _leaves(params).items()}
     np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
@@ -152,7 +194,7 @@ def load_team(path: str | Path) -> Policy:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
     algorithm = cls(config, seen)
-    like = jax.eval_shape(lambda key: algorithm.policy(algorithm.init(key, 1)), jax.random.key(0))
+    like = jax.eval_shape(algorithm.init_policy, jax.random.key(0))
     shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _leaves(like).items()}
     if shapes != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: its networks have other shapes")

@@ -58,6 +58,8 @@ class EnvSpec:
     """Within which every entry of a continuous action lies; what is beyond is clipped."""
     teams: tuple[str, ...] = ()
     """One team an agent, where there is more than one: whose reward a team's mean or sum is taken over."""
+    agents_end: bool = False
+    """Whether agents end one by one, each with its own rewards: `TimeStep.agent_terminated` says who has."""
     script: ScriptedTeam | None = None
     """What `phalanx eval heuristic` plays."""
     action_names: tuple[tuple[str, ...], ...] = ()
@@ -91,7 +93,8 @@ class Observation(NamedTuple):
     avail: Array
     """bool: the actions an agent may take now; of a continuous one, the entries that are its own."""
     alive: Array
-    """bool: agents that still act. The dead stay in the arrays and are masked by every learner."""
+    """bool: agents that still act. The dead stay in the arrays; no policy learns from what they do. Values of
+    the dead are learnt where their team goes on to earn: what follows a death is what led to it was worth."""
 
 
 class TimeStep(NamedTuple):
@@ -106,6 +109,9 @@ class TimeStep(NamedTuple):
     truncated: Array
     """(...) bool: the episode was cut; the future would have been worth something."""
     info: dict[str, Array]
+    agent_terminated: Array | None = None
+    """(..., A) bool where the spec says `agents_end`: whose own task is over, from the step on that ended it.
+    Such an agent is dead and gets no more rewards, while the others go on."""
 
 
 class Transition(NamedTuple):
@@ -126,6 +132,8 @@ class Transition(NamedTuple):
     next_observation: Observation
     """The true next observation, before any reset."""
     info: dict[str, Array]
+    agent_terminated: Array | None = None
+    """as in `TimeStep`"""
 
 
 def is_key(x: Any) -> bool:
@@ -138,5 +146,5 @@ class Clock(NamedTuple):
 
     env_steps: Array
     """() float32, for schedules"""
-    progress: Array
-    """() float32: the fraction of the budget that is spent"""
+    budget: Array
+    """() float32: env steps that the run has in all; who reads it must declare `Algorithm.uses_budget`"""

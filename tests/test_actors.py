@@ -75,7 +75,7 @@ GROUPS = partition(["marine", "marine", "medivac"])
 
 
 def at(these, progress):
-    return np.asarray(these.at(Clock(jnp.float32(0), jnp.float32(progress))))
+    return np.asarray(these.at(Clock(jnp.float32(progress), jnp.float32(1))))
 
 
 def test_groups_have_their_own_rates_and_decay():

@@ -167,7 +167,11 @@ def test_the_whole_story_from_the_shell(tmp_path):
     assert result["episodes"] == 5
     plotted = run_cli("plot", "r", cwd=tmp_path)
     assert (tmp_path / plotted.stdout.split()[0]).is_file()
-    resumed = run_cli("resume", "r", "--steps", "5e2", cwd=tmp_path)
+    refused = run_cli("resume", "r", "--steps", "5e2", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "fall over its budget of 200 env steps" in refused.stderr
+    assert "--lr-horizon 200" in refused.stderr
+    resumed = run_cli("resume", "r", "--steps", "5e2", "--lr-horizon", "200", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert "going on at 256 env steps" in resumed.stdout
 

@@ -121,9 +121,11 @@ def fast(algorithm, **options):
 def trained(loop, updates, seed=0):
     """Greedy episodes after some updates, by one compiled program."""
 
+    budget = jnp.float32(updates * loop.algorithm.steps_per_update)
+
     @jax.jit
     def run(count):
-        carry = loop.advance(loop.init(jnp.int32(seed)), count, count)
+        carry = loop.advance(loop.init(jnp.int32(seed)), count, budget)
         policy = loop.algorithm.policy(carry.learner)
         return play(loop.env, loop.algorithm, policy, jax.random.key(7), 32)
 

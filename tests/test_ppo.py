@@ -16,7 +16,7 @@ from phalanx.training.collect import collect, start
 from phalanx.training.loop import Loop
 from phalanx.types import Array, Clock, PyTree, Transition
 
-CLOCK = Clock(jnp.float32(0), jnp.float32(0))
+CLOCK = Clock(jnp.float32(0), jnp.float32(1))
 # Between them every torso, view and sharing mode, on environments whose episodes end inside a rollout.
 CASES = [
     ("mappo", "debug/roles", {"network": "mlp", "share": "type"}),
@@ -194,7 +194,7 @@ def test_a_common_critic_is_computed_once_an_environment():
 
 def advance(loop, updates):
     """One program for both, which compiles faster than two."""
-    return jax.jit(lambda n: loop.advance(loop.init(jnp.int32(0)), n, jnp.int32(10)))(jnp.int32(updates))
+    return jax.jit(lambda n: loop.advance(loop.init(jnp.int32(0)), n, jnp.float32(1e4)))(jnp.int32(updates))
 
 
 @pytest.mark.parametrize("algorithm", ["ippo", "mappo"])
@@ -355,7 +355,7 @@ def test_separate_groups_learn_as_if_alone():
 def test_learning_rates_fall_to_zero_over_the_budget():
     loop = build("ippo", "debug/identity", lr_decay=True)
     learner, rollout = rollout_of(loop)
-    end = Clock(jnp.float32(0), jnp.float32(1))
+    end = Clock(jnp.float32(100), jnp.float32(100))
     after, _ = jax.jit(loop.algorithm.update)(learner, rollout, jax.random.key(0), end)
     assert same(after.actor.params, learner.actor.params)
     assert not same(after.actor.optimiser, learner.actor.optimiser)

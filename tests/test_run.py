@@ -158,8 +158,8 @@ def test_seeds_trained_together_match_seeds_trained_alone():
     init = jax.jit(jax.vmap(loop.init))
     advance = jax.jit(jax.vmap(loop.advance, (0, None, None)))
     ten = jnp.int32(10)
-    together = advance(init(jnp.array([5, 6, 7])), ten, ten)
-    alone = advance(init(jnp.array([6])), ten, ten)
+    together = advance(init(jnp.array([5, 6, 7])), ten, jnp.float32(1e4))
+    alone = advance(init(jnp.array([6])), ten, jnp.float32(1e4))
     for a, b in zip(jax.tree.leaves(together.learner), jax.tree.leaves(alone.learner), strict=True):
         np.testing.assert_allclose(a[1], b[0], atol=1e-4)
 
@@ -451,7 +451,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
 
     def resident(calls, carry):
         for _ in range(calls):
-            carry = advance(carry, jnp.int32(1), jnp.int32(10))
+            carry = advance(carry, jnp.int32(1), jnp.float32(1e4))
         jax.block_until_ready(carry)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE"), carry
@@ -473,7 +473,7 @@ def memory_of_a_run():
 
     def resident(calls, carry):
         for _ in range(calls):
-            carry = jax.block_until_ready(programs.advance(carry, jnp.int32(1), jnp.int32(1000)))
+            carry = jax.block_until_ready(programs.advance(carry, jnp.int32(1), jnp.float32(1e6)))
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE"), carry
 

@@ -26,7 +26,8 @@ from phalanx.report import film, mirrors
 from phalanx.report.events import events
 from phalanx.report.metrics import MetricsWriter
 from phalanx.report.page import Packer, page, require_same_starts, show
-from phalanx.training import playback
+from phalanx.training import keys, playback
+from phalanx.training.keys import Purpose
 
 NO_BROWSER = "no Chromium here (apt-get install chromium, or set PHALANX_BROWSER)"
 
@@ -52,13 +53,18 @@ def decoded(told, block):
     return whole.astype(np.uint16).astype(np.int16)
 
 
+def start_of(seed):
+    """The key of the first episodes that `watch` shows of a seed."""
+    return jax.random.fold_in(keys.root(Purpose.PLAYBACK, seed), 0)
+
+
 @pytest.fixture(scope="module")
 def battle():
     """Two battles of an untrained team, and the team's set-up."""
     this, policies = api._untrained("ippo", "battle/2m_vs_1m", {})
     params = jax.tree.map(lambda p: p[0], policies)
     play = playback.player(this.env, this.algorithm, 2, greedy=True, film=True)
-    played = play(params, playback.episode_key(7))
+    played = play(params, start_of(7))
     return this, show("ippo", this.env, this.algorithm.prefers, played)
 
 
@@ -68,7 +74,7 @@ def scripted(battle):
     this, policies = api._untrained("heuristic", battle[0].env, {})
     params = jax.tree.map(lambda p: p[0], policies)
     play = playback.player(this.env, this.algorithm, 2, greedy=True, film=True)
-    return lambda seed: show("heuristic", this.env, "", play(params, playback.episode_key(seed)))
+    return lambda seed: show("heuristic", this.env, "", play(params, start_of(seed)))
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ class IA2C(ActorCritic):
         return learner, {**metrics, **logged, **self.learning_rates(clock)}
 
     def returns(self, rollout, reward, values, next_values):
-        ends, cuts = rollout.terminated[..., None], rollout.truncated[..., None]
+        ends, cuts = self.ends(rollout), rollout.truncated[..., None]
         target = returns.n_step_returns(
             reward, next_values, ends, cuts, self.config.gamma, self.config.n_steps
         )

@@ -51,6 +51,20 @@ class Algorithm(ABC):
     def init(self, key: Array, envs: int) -> PyTree:
         """The learner before its first step."""
 
+    @property
+    def uses_budget(self) -> bool:
+        """Whether updates depend on `Clock.budget`: then a run with a larger budget is another run."""
+        return False
+
+    @property
+    def acts_on(self) -> frozenset[str]:
+        """What `act` looks at: `observation`, the global `state`, the `memory` of earlier steps."""
+        return frozenset({"observation"})
+
+    def init_policy(self, key: Array) -> PyTree:
+        """What `act` needs before the first update. Learners that hold much make it without the rest."""
+        return self.policy(self.init(key, 1))
+
     @abstractmethod
     def policy(self, learner: PyTree) -> PyTree:
         """What `act` needs of the learner, and all that an exported policy holds."""

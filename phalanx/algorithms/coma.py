@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx.algorithms.shared.actors import Actors, ActorsConfig
 from phalanx.algorithms.shared.agents import Half, Reward
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.rates import Rates
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
@@ -68,12 +68,20 @@ class COMA(Actors):
     def __init__(self, config: COMAConfig, spec):
         super().__init__(config, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
-        self.critic_rates = rates(
-            config.critic_lr, self.critic_groups, config.lr_decay, config.critic_group_lr, "critic_group_lr"
+        self.critic_rates = self._rates(
+            config.critic_lr, self.critic_groups, config.critic_group_lr, "critic_group_lr"
+        )
+        # Where observations hold the last action: by name, wherever it stands.
+        self.last_actions = np.array(
+            [i for i, name in enumerate(spec.obs_features[0]) if name.startswith("last action ")], int
         )
         joint = spec.n_agents * spec.n_actions
         seen = spec.state_size + spec.obs_size + joint * (1 + config.last_action)
         self.critic = self._network(seen, spec.n_actions, head_gain=1.0, kind="mlp")
+
+    @property
+    def schedules(self) -> tuple[Rates, ...]:
+        return self.actor_rates, self.critic_rates
 
     @property
     def parts(self) -> int:
@@ -92,6 +100,10 @@ class COMA(Actors):
         )
 
     # Acting
+
+    def init_policy(self, key: Array) -> Acting:
+        params = sharing.init(self.actor_groups, self.actor.init, jax.random.split(key)[0])
+        return Acting(params, jnp.float32(self.config.epsilon))
 
     def policy(self, learner: COMALearner) -> Acting:
         return Acting(learner.actor.params, learner.epsilon)
@@ -126,7 +138,7 @@ class COMA(Actors):
             others.reshape(*leading, n, -1),
         ]
         if self.config.last_action:
-            last = obs[..., -spec.n_actions :].reshape(*leading, 1, -1)
+            last = obs[..., self.last_actions].reshape(*leading, 1, -1)
             parts.append(jnp.broadcast_to(last, (*leading, n, last.shape[-1])))
         return jnp.concatenate(parts, axis=-1)
 
@@ -148,20 +160,17 @@ class COMA(Actors):
         would_do = distributions.sample(key, floored(logits, then.avail, learner.epsilon), then.avail)
         after = distributions.chosen(self.q_values(learner.target, then, would_do), would_do)
         taken = distributions.chosen(self.q_values(learner.target, seen, rollout.action), rollout.action)
-        ends, cuts = rollout.terminated[..., None], rollout.truncated[..., None]
+        ends, cuts = self.ends(rollout), rollout.truncated[..., None]
         onward = jnp.concatenate([taken[1:], after[-1:]])
         next_q = jnp.where(ends | cuts, after, onward)
         reward = self.team_reward(rollout.reward)
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
     def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
-        """How far Q of what was done is from its target; each group's mean, summed.
-
-        The dead count: what the others go on to earn is what the last actions of the living are worth.
-        """
+        """How far Q of what was done is from its target; each group's mean, summed."""
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
-        everyone = jnp.ones_like(error, bool)
-        means = masks.grouped_mean(losses.squared(error), everyone, self.critic_groups.membership)
+        counted = self.valued(observation.alive)
+        means = masks.grouped_mean(losses.squared(error), counted, self.critic_groups.membership)
         return means.sum(), {"value_loss": means.mean()}
 
     # Learning

@@ -16,6 +16,10 @@ class Heuristic(Unlearning):
             )
         self.script = spec.script
 
+    @property
+    def acts_on(self):
+        return frozenset({"observation", "state", "memory"})
+
     def memory(self, batch):
         return self.script.memory(batch)
 

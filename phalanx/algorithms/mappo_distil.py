@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from phalanx.algorithms.shared.actor_critic import CriticView
 from phalanx.algorithms.shared.agents import Half, Reward
 from phalanx.algorithms.shared.ppo import PPO, PPOConfig
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.rates import Rates
 from phalanx.config import option, with_default
 from phalanx.data.normalise import RunningNorm
 from phalanx.networks import sharing
@@ -65,7 +65,11 @@ class MAPPODistil(PPO):
     def __init__(self, config: MAPPODistilConfig, spec):
         super().__init__(config, spec)
         self.actor = self._network(spec.obs_size, self.distribution.outputs + 1, head_gain=0.01)
-        self.distil_rates = rates(config.distil_lr, self.actor_groups, config.lr_decay)
+        self.distil_rates = self._rates(config.distil_lr, self.actor_groups)
+
+    @property
+    def schedules(self) -> tuple[Rates, ...]:
+        return *super().schedules, self.distil_rates
 
     def init(self, key: Array, envs: int) -> DistilLearner:
         learner = super().init(key, envs)
@@ -88,7 +92,7 @@ class MAPPODistil(PPO):
     def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         """Advantages with the policy's lambda, targets with the value network's."""
         advantage, _ = super().returns(rollout, reward, values, next_values)
-        ends, cuts = rollout.terminated[..., None], rollout.truncated[..., None]
+        ends, cuts = self.ends(rollout), rollout.truncated[..., None]
         c = self.config
         return advantage, returns.lambda_returns(reward, next_values, ends, cuts, c.gamma, c.value_lambda)
 

@@ -33,6 +33,8 @@ class Episodes(NamedTuple):
     """(L, N, A)"""
     terminated: Array
     """(L, N) bool: the step ended the task; an episode that was only cut has none"""
+    agent_terminated: Array | None
+    """(L, N, A) bool, as in `TimeStep`"""
     last: Array
     """(L, N) bool: the step was the last of its episode"""
     valid: Array
@@ -50,6 +52,8 @@ class Replay(NamedTuple):
     """(B, C, L, A)"""
     ended: Array
     """(B, C) bool: the episode was ended, not cut"""
+    agent_terminated: Array | None
+    """(B, C, L, A) bool, as in `TimeStep`"""
     length: Array
     """(B, C) int32: steps of a whole episode; 0 where there is none, or one is being written"""
     place: Array
@@ -83,6 +87,7 @@ def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> Rep
         action=rows(longest, n, dtype=jnp.int32),
         reward=rows(longest, n),
         ended=jnp.zeros((envs, places), bool),
+        agent_terminated=rows(longest, n, dtype=bool) if spec.agents_end else None,
         length=jnp.zeros((envs, places), jnp.int32),
         place=jnp.zeros(envs, jnp.int32),
         step=jnp.zeros(envs, jnp.int32),
@@ -121,15 +126,19 @@ def add(replay: Replay, rollout: Transition) -> Replay:
     def write(kept, new, place, row):
         return kept.at[env, place, row].set(new, mode="drop")
 
+    def each(kept, new):
+        return write(kept, new, places_at, steps_at)
+
     def both(kept, seen, then):
-        return write(write(kept, seen, places_at, steps_at), then, at_end, steps_at + 1)
+        return write(each(kept, seen), then, at_end, steps_at + 1)
 
     length = replay.length.at[env, opened].set(0, mode="drop")
     return Replay(
         observation=jax.tree.map(both, replay.observation, rollout.observation, rollout.next_observation),
-        action=write(replay.action, rollout.action, places_at, steps_at),
-        reward=write(replay.reward, rollout.reward, places_at, steps_at),
+        action=each(replay.action, rollout.action),
+        reward=each(replay.reward, rollout.reward),
         ended=replay.ended.at[env, at_end].set(rollout.terminated, mode="drop"),
+        agent_terminated=jax.tree.map(each, replay.agent_terminated, rollout.agent_terminated),
         length=length.at[env, at_end].set(steps_at + 1, mode="drop"),
         place=place,
         step=step,
@@ -155,6 +164,7 @@ def sample(replay: Replay, key: Array, count: int) -> Episodes:
         action=action,
         reward=taken(replay.reward),
         terminated=last & replay.ended[env, place],
+        agent_terminated=jax.tree.map(taken, replay.agent_terminated),
         last=last,
         valid=steps < length,
     )

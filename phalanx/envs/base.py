@@ -44,6 +44,7 @@ class Env(ABC):
         truncated: Array | bool = False,
         alive: Array | None = None,
         avail: Array | None = None,
+        agent_terminated: Array | None = None,
         **info: Array,
     ) -> TimeStep:
         """Build a time step, filling in what the environment has nothing to say about.
@@ -66,6 +67,7 @@ class Env(ABC):
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(truncated, bool),
             info=info,
+            agent_terminated=agent_terminated,
         )
 
 

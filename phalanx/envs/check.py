@@ -56,6 +56,20 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
     if n == 0:
         yield "spec.agents is empty: there must be at least one agent."
         return
+    yield from _spec_agents(spec, n)
+    if spec.time_limit < 1:
+        yield f"spec.time_limit is {spec.time_limit}: an episode must have at least one step."
+    if spec.action_kind not in ("discrete", "continuous"):
+        yield f"spec.action_kind is {spec.action_kind!r}: it must be discrete or continuous."
+    if len(spec.action_range) != 2 or not -np.inf < spec.action_range[0] < spec.action_range[1] < np.inf:
+        yield f"spec.action_range is {spec.action_range}: it must be two finite numbers, the lower one first."
+    if spec.agents_end and spec.common_reward:
+        yield "spec.agents_end and common_reward are set: agents that end one by one have their own rewards."
+    if not spec.state_features:
+        yield "spec.state_features is empty: name the entries of the global state."
+
+
+def _spec_agents(spec: EnvSpec, n: int) -> Iterator[str]:
     if len(set(spec.agents)) < n:
         yield "spec.agents names two agents alike."
     for name in ("agent_types", "obs_features", "action_counts"):
@@ -65,16 +79,8 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
         yield "spec.obs_features gives an agent no features: each must see at least one number."
     if any(count < 1 for count in spec.action_counts):
         yield "spec.action_counts gives an agent no action: each must have at least one."
-    if spec.time_limit < 1:
-        yield f"spec.time_limit is {spec.time_limit}: an episode must have at least one step."
     if spec.teams and len(spec.teams) != n:
         yield f"spec.teams has {len(spec.teams)} entries for {n} agents."
-    if spec.action_kind not in ("discrete", "continuous"):
-        yield f"spec.action_kind is {spec.action_kind!r}: it must be discrete or continuous."
-    if len(spec.action_range) != 2 or not -np.inf < spec.action_range[0] < spec.action_range[1] < np.inf:
-        yield f"spec.action_range is {spec.action_range}: it must be two finite numbers, the lower one first."
-    if not spec.state_features:
-        yield "spec.state_features is empty: name the entries of the global state."
 
 
 def _shapes(env: Env) -> Iterator[str]:
@@ -133,6 +139,11 @@ def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]
         "terminated": (step.terminated, "bool[]"),
         "truncated": (step.truncated, "bool[]"),
     }
+    if spec.agents_end != (step.agent_terminated is not None):
+        should = "must" if spec.agents_end else "must not"
+        yield f"{where} {should} give agent_terminated: spec.agents_end is {spec.agents_end}."
+    elif step.agent_terminated is not None:
+        wanted["agent_terminated"] = (step.agent_terminated, f"bool[{n}]")
     for name, (value, shape) in wanted.items():
         if _kind(value) != shape:
             yield f"{where} gives {name} as {_kind(value)}, but the spec asks for {shape}."
@@ -152,9 +163,11 @@ def _play(env: Env) -> Iterator[str]:
     if np.asarray(now.terminated).any() or np.asarray(now.truncated).any():
         yield "reset begins an episode that is already over."
     running = np.ones(EPISODES, bool)  # whose episode is not over before this time step
+    ended = np.zeros((EPISODES, spec.n_agents), bool)  # which agents had ended before it
     rng = np.random.default_rng(0)
     for t in range(min(spec.time_limit, MOST_STEPS) + 1):
         found = list(dict.fromkeys(_look(jax.device_get(now), running, spec, t)))
+        found += _after_ends(ended, now, running, spec, t)
         running &= ~np.asarray(now.terminated | now.truncated)
         if not found and running.any() and t < spec.time_limit:
             seen = now.observation
@@ -170,10 +183,22 @@ def _play(env: Env) -> Iterator[str]:
                 found.append(
                     f"what a dead agent chose at step {t} changed the result: the dead must not act."
                 )
+            ended |= np.asarray(now.agent_terminated) if spec.agents_end else False
             state, now = after
         yield from found
         if found or not running.any():
             return
+
+
+def _after_ends(
+    ended: np.ndarray, now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int
+) -> Iterator[str]:
+    """What is wrong with agents that had `ended` (B, A) before this time step."""
+    gone = ended & running[:, None]
+    if spec.agents_end and (gone & ~np.asarray(now.agent_terminated)).any():
+        yield f"an agent that had ended has not at step {t}: agent_terminated must stay set."
+    if np.asarray(now.reward)[gone].any():
+        yield f"an agent that had ended got a reward at step {t}."
 
 
 def _random_actions(rng: np.random.Generator, avail: np.ndarray, spec: EnvSpec) -> np.ndarray:
@@ -202,6 +227,8 @@ def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator
     for name, values in (("state", seen.state[running]), ("obs", seen.obs[alive]), ("reward", reward)):
         if not np.isfinite(values).all():
             yield f"{name} is not finite at step {t}."
+    if now.agent_terminated is not None and (seen.alive & now.agent_terminated)[running].any():
+        yield f"an agent has ended by step {t} and still lives: mark it dead with the step that ends it."
     over = now.terminated | now.truncated
     helpless = alive & ~seen.avail.any(-1) & ~over[:, None]
     if helpless.any():

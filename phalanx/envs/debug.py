@@ -20,6 +20,7 @@ NAMES = {
     "delayed": "answer a cue and be paid much later",
     "roles": "two agents with different observations and actions",
     "death": "an agent that dies early, for its team's good",
+    "leave": "agents that leave one by one, each with what it was offered",
 }
 
 PAIR = numbered("agent", 2)
@@ -290,6 +291,51 @@ class Death(Env):
         )
 
 
+class Offers(NamedTuple):
+    """State of `Leave`."""
+
+    good: Array
+    """(A,) bool: what each agent is offered"""
+    left: Array
+    """(A,) bool"""
+    steps: Array
+
+
+@dataclass(frozen=True)
+class Leave(Env):
+    """Each agent is offered 1 or 0.1 at every step, and may take it once: it has then left.
+
+    Patience pays. Who leaves earns nothing more, while the other goes on. After the last step all is over.
+    """
+
+    time_limit: int = option(8, "steps after which all is over", at_least=2)
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        features = ("good", "clock")
+        return _pair_spec("leave", features, 2, self.time_limit, common_reward=False, agents_end=True)
+
+    def reset(self, key: Array) -> tuple[Offers, TimeStep]:
+        return self._show(key, jnp.zeros(2, bool), jnp.int32(0), reward=jnp.zeros(2))
+
+    def step(self, key: Array, state: Offers, actions: Array) -> tuple[Offers, TimeStep]:
+        takes = (actions == 1) & ~state.left
+        reward = jnp.where(takes, jnp.where(state.good, 1.0, 0.1), 0.0)
+        return self._show(key, state.left | takes, state.steps + 1, reward)
+
+    def _show(self, key: Array, left: Array, steps: Array, reward: Array) -> tuple[Offers, TimeStep]:
+        good = jax.random.bernoulli(key, 0.5, (2,))
+        over = left.all() | (steps >= self.time_limit)
+        clock = jnp.full(2, steps / self.time_limit)
+        return Offers(good, left, steps), self.timestep(
+            jnp.stack([good, clock], axis=-1) * ~left[:, None],
+            reward=reward,
+            terminated=over,
+            alive=~left,
+            agent_terminated=left | over,
+        )
+
+
 TOYS: dict[str, type[Env]] = {
     "identity": Identity,
     "memory": Memory,
@@ -298,6 +344,7 @@ TOYS: dict[str, type[Env]] = {
     "delayed": Delayed,
     "roles": Roles,
     "death": Death,
+    "leave": Leave,
 }
 
 

@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.errors import PhalanxError, suggest
+from phalanx.training import device, keys
+from phalanx.training.keys import Purpose
 from phalanx.types import PyTree, is_key
 
 ARRAYS, REPLAY, MANIFEST = "carry.npz", "replay.npz", "manifest.json"
@@ -40,6 +42,8 @@ class Checkpoint(NamedTuple):
     """checksum of the arrays"""
     replay_sha256: str | None = None
     """checksum of the replay; None if the learner has none"""
+    versions: dict[str, str] | None = None
+    """of everything that a number may depend on"""
     unreadable: str | None = None
     """what is wrong with the manifest"""
 
@@ -93,6 +97,7 @@ def save(
             "seconds": seconds,
             "sha256": _digest(unfinished / ARRAYS),
             "replay_sha256": _digest(unfinished / REPLAY) if REPLAY in files else None,
+            "versions": device.versions(),
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
             json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
@@ -105,6 +110,14 @@ def save(
             f"cannot write checkpoint {target}: {error.strerror}; earlier checkpoints are untouched"
         ) from None
     _prune(folder, keep)
+
+
+def first_nan(tree: PyTree) -> str | None:
+    """The name of the first array with a NaN in it; None if all is well."""
+    for name, leaf in _named_leaves(tree).items():
+        if not is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and np.isnan(leaf).any():
+            return name
+    return None
 
 
 def _seal(manifest: dict[str, Any]) -> str:
@@ -206,11 +219,13 @@ def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
 
 
 def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
-    if is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(array))
-    if array.shape != like.shape or array.dtype != like.dtype:
+    wanted = jax.eval_shape(jax.random.key_data, like) if is_key(like) else like
+    if array.shape != wanted.shape or array.dtype != wanted.dtype:
         raise PhalanxError(
             f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
-            f"needed is {like.dtype}{list(like.shape)}"
+            f"needed is {wanted.dtype}{list(wanted.shape)}"
         )
-    return jnp.asarray(array)
+    if not is_key(like):
+        return jnp.asarray(array)
+    ours = like.dtype == keys.root(Purpose.TRAINING, 0).dtype
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=keys.IMPLEMENTATION if ours else None)

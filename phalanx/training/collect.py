@@ -61,6 +61,7 @@ def collect(
             truncated=timestep.truncated,
             next_observation=timestep.observation,
             info=timestep.info,
+            agent_terminated=timestep.agent_terminated,
         )
         return Actors(next_running, next_memory, key), keep(transition)
 

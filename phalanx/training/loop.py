@@ -12,7 +12,9 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.wrappers import AutoReset
+from phalanx.training import keys
 from phalanx.training.collect import Actors, Episodes, collect, ended, no_episodes, start
+from phalanx.training.keys import Purpose
 from phalanx.types import Array, Clock, PyTree
 
 
@@ -64,7 +66,7 @@ class Loop:
 
     def init(self, seed: Array) -> Carry:
         """The carry before the first step. One root key a seed: learner, environments, updates."""
-        learner_key, actors_key, loop_key = jax.random.split(jax.random.key(seed), 3)
+        learner_key, actors_key, loop_key = self._keys(seed)
         learner = self.algorithm.init(learner_key, self.envs)
         actors = start(self.env, self.algorithm, actors_key, self.envs)
         return Carry(
@@ -77,9 +79,18 @@ class Loop:
             best=Best(self.algorithm.policy(learner), jnp.float32(-jnp.inf)),
         )
 
+    @staticmethod
+    def _keys(seed: Array) -> Array:
+        """The keys of a trained seed, (3,): of its learner, its environments and its updates."""
+        return jax.random.split(keys.root(Purpose.TRAINING, seed), 3)
+
+    def init_policy(self, seed: Array) -> PyTree:
+        """What a seed acts with before its first update, without its learner."""
+        return self.algorithm.init_policy(self._keys(seed)[0])
+
     def _empty_tally(self, learner: PyTree, actors: Actors) -> Tally:
         if self._metrics is None:  # which takes long to find out, and is asked for by several programs
-            clock = Clock(jnp.float32(0), jnp.float32(0))
+            clock = Clock(jnp.float32(0), jnp.float32(1))
             self._metrics = jax.eval_shape(
                 lambda: self._iterate(learner, actors, jax.random.key(0), clock)[2]
             )
@@ -95,7 +106,7 @@ class Loop:
     def _update(self, carry: Carry, budget: Array) -> Carry:
         key, update_key = jax.random.split(carry.key)
         done = carry.updates.astype(jnp.float32)
-        clock = Clock(done * self.algorithm.steps_per_update, done / budget)
+        clock = Clock(done * self.algorithm.steps_per_update, budget)
         learner, actors, metrics, rollout = self._iterate(carry.learner, carry.actors, update_key, clock)
         episodes = ended(rollout.terminated | rollout.truncated, rollout.info)
         seen = rollout.observation
@@ -115,7 +126,7 @@ class Loop:
         )
 
     def advance(self, carry: Carry, updates: Array, budget: Array) -> Carry:
-        """Make `updates` updates of a run that has `budget` of them in all."""
+        """Make `updates` updates of a run that has a `budget` of env steps, () float32."""
         return jax.lax.fori_loop(0, updates, lambda _, c: self._update(c, budget), carry)
 
     def remember(self, carry: Carry, score: Array) -> Carry:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import Filmed, prepare
+from phalanx.training import keys
 from phalanx.training.collect import collect, start
+from phalanx.training.keys import Purpose
 from phalanx.types import Array, Observation, PyTree, Transition
 
 
@@ -50,14 +51,36 @@ class Kept(NamedTuple):
     state: PyTree
 
 
+AT_ONCE = 64  # episodes that are played together
+
+
+def play(
+    env: Env,
+    algorithm: Algorithm,
+    policy: PyTree,
+    seed: int,
+    episodes: int,
+    *,
+    greedy: bool = True,
+    film: bool = False,
+) -> list[Episode]:
+    """Play `episodes` of a seed with a policy.
+
+    With `film` also the environment's states and the team's preferences are kept. Where an episode begins
+    depends on the seed and its number alone: two teams can be watched from the same starts, and what is
+    watched is what is recorded.
+    """
+    program = player(env, algorithm, min(episodes, AT_ONCE), greedy, film)
+    root, played = keys.root(Purpose.PLAYBACK, seed), []
+    while len(played) < episodes:
+        played += program(policy, jax.random.fold_in(root, len(played) // AT_ONCE))
+    return played[:episodes]
+
+
 def player(
     env: Env, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
 ) -> Callable[[PyTree, Array], list[Episode]]:
-    """A function that plays `episodes` with a policy, from a key, in one compiled program.
-
-    With `film` also the environment's states and the team's preferences are kept. Where an episode begins
-    depends on the key alone, so that two teams can be watched from the same starts.
-    """
+    """A function that plays `episodes` with a policy, from a key, in one compiled program."""
     prepared = prepare(Filmed(env) if film else env, **algorithm.inputs(algorithm.config))
 
     @jax.jit
@@ -111,12 +134,3 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list
             )
         )
     return episodes
-
-
-def episode_key(seed: int) -> Array:
-    """Where the episodes of a seed begin."""
-    return jax.random.fold_in(jax.random.key(WATCHED), jnp.int32(seed))
-
-
-# Apart from the keys of training and evaluation: see `phalanx.training.run`.
-WATCHED = 27_182

@@ -51,6 +51,7 @@ class Record:
             "versions": device.versions(),
             "device": device.describe(),
             "git": device.git_revision(),
+            "origins": {table: dict(names) for table, names in this.resolved.origins.items()},
             "seeds": this.seeds,
             "env_version": this.env.spec.version,
             "memory_plan": dict(memory),
@@ -58,19 +59,36 @@ class Record:
         }
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "config.toml").write_text(to_toml(this.resolved), encoding="utf-8")
         except OSError as error:
             raise PhalanxError(f"cannot write {self.folder}: {error.strerror}") from None
+        self._replace("config.toml", to_toml(this.resolved))
         self.write(facts)
+
+    def resumed(self, this: Setup, env_steps: int) -> None:
+        """Write down that the run goes on, with what, and from where."""
+        now = {
+            "env_steps": env_steps,
+            "steps": this.config.steps,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": device.versions(),
+            "device": device.describe(),
+        }
+        self._replace("config.toml", to_toml(this.resolved))
+        origins = {table: dict(names) for table, names in this.resolved.origins.items()}
+        earlier = self.read().get("resumed", [])
+        self.note(status="running", origins=origins, resumed=[*earlier, now])
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Replace run.json in one go."""
-        unfinished = self.folder / ".run.json"
+        self._replace("run.json", json.dumps(facts, indent=1) + "\n")
+
+    def _replace(self, name: str, text: str) -> None:
+        unfinished = self.folder / f".{name}"
         try:
-            unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-            os.replace(unfinished, self.folder / "run.json")
+            unfinished.write_text(text, encoding="utf-8")
+            os.replace(unfinished, self.folder / name)
         except OSError as error:
-            raise PhalanxError(f"cannot write {self.folder / 'run.json'}: {error.strerror}") from None
+            raise PhalanxError(f"cannot write {self.folder / name}: {error.strerror}") from None
 
     def read(self) -> dict[str, Any]:
         """What run.json says."""

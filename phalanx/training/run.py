@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,14 @@ from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter
 from phalanx.report.mirrors import mirrors
-from phalanx.training import checkpoint
+from phalanx.training import checkpoint, device, keys
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
-from phalanx.training.loop import Carry, Loop
+from phalanx.training.keys import Purpose
+from phalanx.training.loop import Carry, Loop, without_replay
 from phalanx.training.record import Interrupted, Record
 from phalanx.training.setup import Setup, memory_parts, require_disk, require_memory, statement
 from phalanx.types import Array, PyTree
 
-# Evaluations always begin from these keys, so that two of them differ by the policy alone. The
-# final ones begin elsewhere: the best parameters were chosen on the first kind.
-EVALUATION_KEY, FINAL_KEY = 20_210, 31_415
 # How long the compiled program may run before it is asked whether to stop, and the bar moves.
 SLICE_SECONDS = 1.0
 MUCH = 1e9  # bytes of checkpoints that a user should know of
@@ -48,15 +46,16 @@ def compile_programs(this: Setup) -> Programs:
     init = jax.jit(over_seeds(loop.init, len(seeds)))
     carry = jax.eval_shape(init, seeds)
     policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
-    count = jax.ShapeDtypeStruct((), jnp.int32)
+    count, budget = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.float32)
+    common = seed_keys(Purpose.CURVE, [0] * len(seeds))
     scores = jax.ShapeDtypeStruct((this.config.seeds,), jnp.float32)
     advance = jax.jit(over_seeds(loop.advance, len(seeds), (0, None, None)), donate_argnums=0)
     remember = jax.jit(over_seeds(loop.remember, len(seeds), (0, 0)), donate_argnums=0)
     # The largest first: each is compiled while the next is traced.
     with ThreadPoolExecutor(len(Programs._fields)) as pool:
         compiling = {
-            "advance": pool.submit(advance.lower(carry, count, count).compile),
-            "play": pool.submit(jit_play(loop, this.config.seeds).lower(policy, jax.random.key(0)).compile),
+            "advance": pool.submit(advance.lower(carry, count, budget).compile),
+            "play": pool.submit(jit_play(loop, len(seeds)).lower(policy, common).compile),
             "init": pool.submit(init.lower(seeds).compile),
             "remember": pool.submit(remember.lower(carry, scores).compile),
         }
@@ -84,19 +83,28 @@ def over_seeds(
 
 
 def jit_play(loop: Loop, seeds: int):
-    """The program that plays `eval_episodes` with the policy of each seed, all from one key."""
+    """The program that plays `eval_episodes` with the policy of each seed, from a key each, (S,)."""
 
     def play_one(policy: PyTree, key: Array) -> Played:
         return play(loop.env, loop.algorithm, policy, key, loop.eval_episodes)
 
-    return jax.jit(over_seeds(play_one, seeds, (0, None)))
+    return jax.jit(over_seeds(play_one, seeds, (0, 0)))
 
 
-def play_many(play_program, policy: PyTree, key: int, episodes: int) -> Played:
-    """Play at least `episodes` with a program for fewer at a time; keep just that many. (S, E, ...)"""
-    root, parts, played = jax.random.key(key), [], 0
+def seed_keys(purpose: Purpose, seeds: list[int]) -> Array:
+    """The root keys of some seeds, (S,)."""
+    return jax.vmap(lambda seed: keys.root(purpose, seed))(jnp.array(seeds, jnp.uint32))
+
+
+def play_many(play_program, policy: PyTree, roots: Array, episodes: int) -> Played:
+    """Play `episodes` with the policy of each seed, from its root key in `roots` (S,): (S, E, ...).
+
+    The program plays a fixed number at a time; what is played beyond `episodes` is dropped.
+    """
+    parts, played = [], 0
     while played < episodes:
-        parts.append(jax.device_get(play_program(policy, jax.random.fold_in(root, len(parts)))))
+        part_keys = jax.vmap(jax.random.fold_in, (0, None))(roots, len(parts))
+        parts.append(jax.device_get(play_program(policy, part_keys)))
         played += parts[-1].length.shape[1]
     return jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :episodes], *parts)
 
@@ -196,12 +204,13 @@ class Trainer:
         while self.updates < until:
             if self.stop.is_set():
                 if self.saved_at != self.updates:
+                    self.refuse_breaches(jax.device_get(self.carry.tally))
                     self.save(score=None)
                 raise Interrupted(self.record.folder)
             count = min(max(1, int(updates_per_second * SLICE_SECONDS)), until - self.updates)
             begin = time.monotonic()
             self.carry = self.programs.advance(
-                self.carry, jnp.int32(count), jnp.int32(self.this.total_updates)
+                self.carry, jnp.int32(count), jnp.float32(self.this.config.steps)
             )
             jax.block_until_ready(self.carry.updates)
             updates_per_second = count / (time.monotonic() - begin)
@@ -217,7 +226,9 @@ class Trainer:
         )
         self.refuse_breaches(tally)
         policy = jax.vmap(self.this.algorithm.policy)(carry.learner)
-        played = play_many(self.programs.play, policy, EVALUATION_KEY, self.this.config.eval_episodes)
+        # The same episodes for all seeds: two curves then differ by their policies alone.
+        common = seed_keys(Purpose.CURVE, [0] * len(self.this.seeds))
+        played = play_many(self.programs.play, policy, common, self.this.config.eval_episodes)
         rows = []
         for i, seed in enumerate(self.this.seeds):
             one = jax.tree.map(lambda x, i=i: x[i], (played, tally))
@@ -259,13 +270,19 @@ class Trainer:
             )
         for name, sums in tally.metrics.items():
             if not np.isfinite(sums).all():
-                raise PhalanxError(
-                    f"{name} is no longer finite after {self.env_steps:,} env steps: the last good state is "
-                    f"in {self.record.checkpoints}; a smaller lr or max_grad_norm may help"
-                )
+                self._refuse_numbers(name)
+
+    def _refuse_numbers(self, name: str) -> NoReturn:
+        raise PhalanxError(
+            f"{name} is no longer finite after {self.env_steps:,} env steps: the last good state is "
+            f"in {self.record.checkpoints}; a smaller lr or max_grad_norm may help"
+        )
 
     def save(self, score: float | None) -> None:
-        """Write a checkpoint of everything."""
+        """Write a checkpoint of everything, if it is worth going on from."""
+        broken = checkpoint.first_nan(without_replay(self.carry).learner)
+        if broken is not None:
+            self._refuse_numbers(f"learner{broken}")
         checkpoint.save(
             self.record.checkpoints,
             self.carry,
@@ -278,14 +295,18 @@ class Trainer:
         self.saved_at = self.updates
 
     def final(self) -> dict[str, Any]:
-        """Evaluate the last and the best parameters on episodes that neither was chosen by."""
+        """Evaluate the last and the best parameters of each seed on its own episodes.
+
+        Neither was chosen by them, and what is left to chance in them differs from seed to seed, so that
+        intervals over seeds contain it.
+        """
         policies = {
             "last": jax.vmap(self.this.algorithm.policy)(self.carry.learner),
             "best": self.carry.best.policy,
         }
-        episodes = self.this.config.final_episodes
+        roots, episodes = seed_keys(Purpose.FINAL, self.this.seeds), self.this.config.final_episodes
         return {
-            name: per_seed(play_many(self.programs.play, policy, FINAL_KEY, episodes), self.this)
+            name: per_seed(play_many(self.programs.play, policy, roots, episodes), self.this)
             for name, policy in policies.items()
         }
 
@@ -334,14 +355,28 @@ def resume(
     this: Setup, record: Record, saved: checkpoint.Checkpoint, console: Console, started: float
 ) -> Record:
     """Go on from a checkpoint of an existing folder."""
+    note = other_versions(saved)
     programs, _ = ready(this, console, record.folder)
     with record.failures_noted(), stop_requests() as stop:
         trainer = Trainer(this, programs, record, console, stop, started)
         trainer.restore(saved)
-        console.say(f"going on at {trainer.env_steps:,} env steps", "")
-        record.note(status="running")
+        console.say(*note, f"going on at {trainer.env_steps:,} env steps", "")
+        record.resumed(this, trainer.env_steps)
         finish(trainer, record, console)
     return record
+
+
+def other_versions(saved: checkpoint.Checkpoint) -> list[str]:
+    """A line if a checkpoint was written with other versions, which may round differently."""
+    changed = {
+        name: (was, now)
+        for name, now in device.versions().items()
+        if (was := (saved.versions or {}).get(name, now)) != now
+    }
+    if not changed:
+        return []
+    listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
+    return [f"note: the checkpoint was written with {listed}: the run goes on, but not to the bit"]
 
 
 def ready(this: Setup, console: Console, folder: Path) -> tuple[Programs, dict[str, int]]:

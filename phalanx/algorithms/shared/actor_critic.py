@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from phalanx.algorithms.base import Networks
 from phalanx.algorithms.shared.actors import Actors, ActorsConfig
 from phalanx.algorithms.shared.agents import Half
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.rates import Rates
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
 from phalanx.errors import PhalanxError
@@ -86,8 +86,8 @@ class ActorCritic(Actors):
         super().__init__(config, spec)
         critic_share = config.share if config.critic_share == "same" else config.critic_share
         self.critic_groups = sharing.groups(critic_share, spec, "critic_share")
-        self.critic_rates = rates(
-            config.critic_lr, self.critic_groups, config.lr_decay, config.critic_group_lr, "critic_group_lr"
+        self.critic_rates = self._rates(
+            config.critic_lr, self.critic_groups, config.critic_group_lr, "critic_group_lr"
         )
         # A critic that sees only the common state says the same for all agents of its group.
         self.common_view = config.critic_view == "state" and not spec.agent_state
@@ -99,6 +99,10 @@ class ActorCritic(Actors):
             "state+obs": spec.state_size + spec.obs_size,
         }[config.critic_view]
         self.critic = self._network(view_size, 1, head_gain=1.0)
+
+    @property
+    def schedules(self) -> tuple[Rates, ...]:
+        return self.actor_rates, self.critic_rates
 
     def _distribution(self) -> distributions.Distribution:
         return distributions.of(self.spec, self.config.continuous)
@@ -130,6 +134,9 @@ class ActorCritic(Actors):
             value_norm=RunningNorm.start(self.critic_groups.count),
             gradient_steps=jnp.int32(0),
         )
+
+    def init_policy(self, key: Array) -> PyTree:
+        return sharing.init(self.actor_groups, self.actor.init, jax.random.split(key)[0])
 
     def policy(self, learner: Learner) -> PyTree:
         return learner.actor.params
@@ -195,7 +202,7 @@ class ActorCritic(Actors):
         advantage, target = self.returns(rollout, self.team_reward(rollout.reward), values, next_values)
         alive = rollout.observation.alive
         advantage = masks.standardise(advantage, alive, self.actor_groups.membership)
-        critic, norm = self.rescale(learner.critic, norm, target)
+        critic, norm = self.rescale(learner.critic, norm, target, self.valued(alive))
         batch = Batch(
             observation=rollout.observation,
             first=rollout.first,
@@ -219,15 +226,13 @@ class ActorCritic(Actors):
         }
         return learner, jax.tree.map(self._chunks, batch), starts, metrics
 
-    def rescale(self, critic: Half, norm: RunningNorm, target: Array) -> tuple[Half, RunningNorm]:
-        """Move the value scale towards the targets (T, B, A).
-
-        The dead count here and in the critic's loss: what comes after an agent's death, which the
-        agent may have chosen for its team, is still what its last actions are worth.
-        """
+    def rescale(
+        self, critic: Half, norm: RunningNorm, target: Array, counted: Array
+    ) -> tuple[Half, RunningNorm]:
+        """Move the value scale towards the targets (T, B, A) that are `counted`."""
         if self.config.value_norm == "none":
             return critic, norm
-        moments = masks.grouped_moments(target, jnp.ones_like(target, bool), self.critic_groups.membership)
+        moments = masks.grouped_moments(target, counted, self.critic_groups.membership)
         new = norm.update(*moments, self.config.value_norm_decay)
         if self.config.value_norm == "running":
             return critic, new
@@ -265,7 +270,8 @@ class ActorCritic(Actors):
         """The value loss on the normalised scale; each group's mean, summed."""
         value, _ = self.values(params, batch.observation, memory, batch.first)
         loss = self.value_loss(value, batch)
-        means = masks.grouped_mean(loss, jnp.ones_like(loss, bool), self.critic_groups.membership)
+        counted = self.valued(batch.observation.alive)
+        means = masks.grouped_mean(loss, counted, self.critic_groups.membership)
         return means.sum(), {"value_loss": means.mean()}
 
     def value_loss(self, value: Array, batch: Batch) -> Array:

@@ -51,6 +51,7 @@ class Actors(Agents):
         return 1
 
     def check(self, envs: int) -> None:
+        super().check(envs)
         batch, parts = self.config.batch_steps, self.parts
         if batch % (envs * self.chunk) or (batch // self.chunk) % parts:
             unit = envs * self.chunk

@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import optax
 
 from phalanx.algorithms.base import Algorithm, Networks
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.rates import Rates, rates
 from phalanx.config import option
+from phalanx.data.replay import Episodes
+from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.torsos import Network
-from phalanx.types import Array, PyTree
+from phalanx.types import Array, PyTree, Transition
 
 Reward = Literal["own", "mean", "sum"]
 
@@ -47,7 +49,10 @@ class AgentsConfig:
 
     gamma: float = option(0.99, "discount", at_least=0, at_most=1)
     lr: float = option(5e-4, "learning rate of the networks that act (and of a mixer)", above=0)
-    lr_decay: bool = option(False, "let all learning rates fall to zero linearly over the budget")
+    lr_decay: bool = option(False, "let all learning rates fall to zero linearly over lr_horizon")
+    lr_horizon: int | None = option(
+        None, "env steps over which learning rates fall (default: the budget, steps)", at_least=1
+    )
     group_lr: str = option(
         "",
         "learning rates of single groups by name, START or START:END, as in marine=1e-3:1e-4,medivac=3e-4",
@@ -73,9 +78,27 @@ class Agents(Algorithm):
     def __init__(self, config: AgentsConfig, spec):
         super().__init__(config, spec)
         self.actor_groups = sharing.groups(config.share, spec)
-        self.actor_rates = rates(config.lr, self.actor_groups, config.lr_decay, config.group_lr)
+        self.actor_rates = self._rates(config.lr, self.actor_groups, config.group_lr)
         self.teams = sharing.teams(spec)
         self.optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), self._scale())
+
+    def _rates(self, lr: float, groups: sharing.Groups, by_name: str = "", option: str = "group_lr") -> Rates:
+        return rates(lr, groups, self.config.lr_decay, by_name, option, self.config.lr_horizon)
+
+    @property
+    def schedules(self) -> tuple[Rates, ...]:
+        """The learning rates of all its networks."""
+        return (self.actor_rates,)
+
+    @property
+    def uses_budget(self) -> bool:
+        return self.config.lr_horizon is None and any(each.fall for each in self.schedules)
+
+    def check(self, envs: int) -> None:
+        if self.config.lr_horizon is not None and not any(each.fall for each in self.schedules):
+            raise PhalanxError(
+                "lr_horizon is set and no learning rate falls: add lr_decay, or group_lr with START:END"
+            )
 
     def _scale(self) -> optax.GradientTransformation:
         """What becomes of a clipped gradient before the learning rate."""
@@ -94,6 +117,10 @@ class Agents(Algorithm):
     @property
     def steps_per_update(self) -> int:
         return self.config.batch_steps
+
+    @property
+    def acts_on(self) -> frozenset[str]:
+        return frozenset({"observation", "memory"} if self.actor.memory_size else {"observation"})
 
     def memory(self, batch: int) -> Array:
         return jnp.zeros((batch, self.spec.n_agents, self.actor.memory_size))
@@ -114,6 +141,27 @@ class Agents(Algorithm):
         members = self.teams.membership
         sums = (reward[..., None, :] * members).sum(-1)
         return sharing.to_agents(self.teams, sums / members.sum(-1) if self.config.reward == "mean" else sums)
+
+    @property
+    def _own_ends(self) -> bool:
+        """Whether agents learn from rewards that are over when they themselves are."""
+        return self.spec.agents_end and self.config.reward == "own"
+
+    def ends(self, steps: Transition | Episodes) -> Array:
+        """After which steps nothing is worth anything: to each agent, (..., A), or to the team, (..., 1)."""
+        team = steps.terminated[..., None]
+        if not self._own_ends:
+            return team
+        assert steps.agent_terminated is not None
+        return team | steps.agent_terminated
+
+    def valued(self, alive: Array) -> Array:
+        """Whose values are learnt, (..., A): of all, or of those that have not ended.
+
+        The dead count where their team goes on to earn: what comes after an agent's death, which it may have
+        chosen for its team, is still what its last actions are worth.
+        """
+        return alive if self._own_ends else jnp.ones_like(alive)
 
     def descend(self, half: Half, grads: PyTree, lr: Array) -> tuple[Half, Array]:
         """Each group takes its own clipped Adam step at its own rate (G,); also its gradient's norm, (G,)."""

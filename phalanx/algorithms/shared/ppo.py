@@ -58,7 +58,7 @@ class PPO(ActorCritic):
             reward,
             values,
             next_values,
-            rollout.terminated[..., None],
+            self.ends(rollout),
             rollout.truncated[..., None],
             self.config.gamma,
             self.config.gae_lambda,

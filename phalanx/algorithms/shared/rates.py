@@ -1,4 +1,4 @@
-"""Learning rates: one for all groups, or one for each by name, each falling over the budget if told to."""
+"""Learning rates: one for all groups, or one for each by name, constant or falling linearly."""
 
 from typing import NamedTuple
 
@@ -11,18 +11,32 @@ from phalanx.types import Array, Clock
 
 
 class Rates(NamedTuple):
-    """The learning rates of G groups at the start and at the end of the budget, each (G,)."""
+    """The learning rates of G groups at the start and at the end of their horizon, each (G,)."""
 
     starts: np.ndarray
     ends: np.ndarray
+    horizon: int | None
+    """env steps over which they fall, and after which they stay at their ends; None: the budget"""
+
+    @property
+    def fall(self) -> bool:
+        """Whether any of them changes."""
+        return bool((self.starts != self.ends).any())
 
     def at(self, clock: Clock) -> Array:
         """What they are now, (G,)."""
-        return jnp.float32(self.starts) + clock.progress * jnp.float32(self.ends - self.starts)
+        horizon = clock.budget if self.horizon is None else jnp.float32(self.horizon)
+        progress = jnp.minimum(clock.env_steps / horizon, 1.0)
+        return jnp.float32(self.starts) + progress * jnp.float32(self.ends - self.starts)
 
 
 def rates(
-    lr: float, groups: Groups, decay: bool = False, by_name: str = "", option: str = "group_lr"
+    lr: float,
+    groups: Groups,
+    decay: bool = False,
+    by_name: str = "",
+    option: str = "group_lr",
+    horizon: int | None = None,
 ) -> Rates:
     """The rate `lr` for all groups but those that `by_name` names: `NAME=START` or `NAME=START:END`, ...
 
@@ -38,7 +52,7 @@ def rates(
         g = groups.names.index(name)
         starts[g] = _positive(start, part, option, zero=False)
         ends[g] = _positive(end, part, option, zero=True) if colon else starts[g] * (not decay)
-    return Rates(starts, ends)
+    return Rates(starts, ends, horizon)
 
 
 def _positive(text: str, part: str, option: str, zero: bool) -> float:

@@ -16,7 +16,7 @@ import optax
 
 from phalanx.algorithms.base import Networks
 from phalanx.algorithms.shared.agents import Agents, AgentsConfig, Half
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.rates import Rates
 from phalanx.config import option, with_default
 from phalanx.data import replay
 from phalanx.data.normalise import RunningNorm
@@ -109,7 +109,7 @@ class Value(Agents):
     def __init__(self, config: ValueConfig, spec):
         super().__init__(config, spec)
         self.actor = self._network(spec.obs_size, spec.n_actions, head_gain=1.0)
-        self.mixer_rates = rates(config.lr, sharing.partition(["mixer"]), config.lr_decay)
+        self.mixer_rates = self._rates(config.lr, sharing.partition(["mixer"]))
 
     def _scale(self) -> optax.GradientTransformation:
         adam = self.config.optimiser == "adam"
@@ -119,11 +119,16 @@ class Value(Agents):
             else optax.scale_by_rms(decay=0.99, eps=1e-5, eps_in_sqrt=False)
         )
 
+    @property
+    def schedules(self) -> tuple[Rates, ...]:
+        return self.actor_rates, self.mixer_rates
+
     def _places(self, envs: int) -> int:
         """Places in each environment's ring: one of them is always being written."""
         return ceil(self.config.buffer / envs) + 1
 
     def check(self, envs: int) -> None:
+        super().check(envs)
         steps = self.config.batch_steps // envs
         if self._places(envs) <= steps:
             raise PhalanxError(
@@ -164,6 +169,10 @@ class Value(Agents):
             epsilon=jnp.float32(self.config.epsilon),
             gradient_steps=jnp.int32(0),
         )
+
+    def init_policy(self, key: Array) -> Acting:
+        params = sharing.init(self.actor_groups, self.actor.init, jax.random.split(key)[0])
+        return Acting(params, jnp.float32(self.config.epsilon))
 
     def policy(self, learner: ValueLearner) -> Acting:
         return Acting(learner.actor.params, learner.epsilon)
@@ -277,7 +286,7 @@ class Value(Agents):
             if self.config.value_loss == "squared"
             else losses.huber(error, self.config.huber_delta)
         )
-        valid = jnp.broadcast_to(batch.valid[..., None], error.shape)
+        valid = self.counted(batch)
         metrics = {
             "value_loss": masks.masked_mean(size, valid),
             "td_error": masks.masked_mean(jnp.abs(error), valid),
@@ -285,6 +294,10 @@ class Value(Agents):
             "value_target": masks.masked_mean(aim, valid),
         }
         return self.overall(size, valid), metrics
+
+    def counted(self, batch: Episodes) -> Array:
+        """Which values are learnt, (L, N, K): of steps that were taken."""
+        return batch.valid[..., None] & self.valued(batch.observation.alive[:-1])
 
     def overall(self, size: Array, valid: Array) -> Array:
         """One loss of many (L, N, K): each group's mean, summed, so that groups learn as if alone."""
@@ -308,7 +321,7 @@ class Value(Agents):
 
         bootstrap = mixed(greedy[1:], slice(1, None))
         reward = self.mixed_reward(batch.reward)
-        ends, cuts = batch.terminated[..., None], (batch.last & ~batch.terminated)[..., None]
+        ends, cuts = self.ends(batch), (batch.last & ~batch.terminated)[..., None]
         if c.target == "td":
             return returns.one_step_targets(reward, bootstrap, ends, c.gamma)
         if c.target == "n_step":
@@ -361,6 +374,9 @@ class Mixed(Value):
 
     def mixed_reward(self, reward: Array) -> Array:
         return reward[..., :1]
+
+    def counted(self, batch: Episodes) -> Array:
+        return batch.valid[..., None]
 
     def overall(self, size: Array, valid: Array) -> Array:
         return masks.masked_mean(size, valid)
