@@ -105,6 +105,16 @@ TOYS = {
             "vdn": {"share": "agent", "target": "td_lambda"},
         },
     ),
+    "leave": (
+        0.9965,
+        60,
+        {
+            "ippo": {"share": "agent", "entropy": 0.001},
+            "ia2c": {"share": "all"},
+            "iql": {"share": "all", "network": "mlp", "reward": "own"},
+            "coma": {"share": "type", "reward": "own"},
+        },
+    ),
 }
 CASES = [(toy, algorithm) for toy, (_, _, options) in TOYS.items() for algorithm in options]
 # Learners that take one step a rollout need more of them.

@@ -1,6 +1,6 @@
 """The class behind `to_pettingzoo`, apart from it because it cannot be imported without PettingZoo."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -69,27 +69,34 @@ class Parallel(ParallelEnv[str, Any, Any]):
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play one step with an action of every agent, also of the dead.
+        """Play one step with an action of every agent in `agents`, also of the dead.
 
         The step that ends the episode says so of all agents, and brings its true observation and reward.
+        Where agents end one by one (`EnvSpec.agents_end`) each leaves `agents` with its own end.
         """
         if not self.agents:
             raise PhalanxError("no episode is under way: call reset() first")
         chosen, replaced = self._checked(actions)
         self._key, self._state, now = self._play(self._key, self._state, jnp.asarray(chosen))
         self._now = now = jax.device_get(now)
-        names = self._spec.agents
-        rewards = dict(zip(names, map(float, now.reward), strict=True))
-        terminated, truncated = bool(now.terminated), bool(now.truncated)
-        ended, cut = dict.fromkeys(names, terminated), dict.fromkeys(names, truncated)
-        if terminated or truncated:
-            self.agents = []
-        return self._observations(), rewards, ended, cut, self._infos(replaced)
+        acted, spec = self.agents, self._spec
+        ended = np.broadcast_to(now.terminated, spec.n_agents)
+        if now.agent_terminated is not None:
+            ended = ended | now.agent_terminated
+        told = {
+            "reward": map(float, now.reward),
+            "ended": map(bool, ended),
+            "cut": [bool(now.truncated)] * spec.n_agents,
+        }
+        by_name = {what: dict(zip(spec.agents, values, strict=True)) for what, values in told.items()}
+        self.agents = [] if now.truncated else [name for name in acted if not by_name["ended"][name]]
+        parts = (self._observations(), *by_name.values(), self._infos(replaced))
+        return tuple({name: part[name] for name in acted} for part in parts)  # pyright: ignore[reportReturnType]
 
     def _checked(self, actions: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """What is played, (A,) or (A, U), and (A,) bool whose action had to be replaced for it."""
         spec, seen = self._spec, self._seen.observation
-        chosen = _read(spec, actions)
+        chosen = _read(spec, actions, self.agents)
         if spec.action_kind == "continuous":
             chosen = np.where(seen.alive[:, None], chosen, 0.0)
         playable, wrong = shared.judge(spec, seen.avail, chosen)
@@ -187,26 +194,29 @@ def _action_spaces(spec: EnvSpec) -> list[spaces.Space]:
     return [spaces.Box(low, high, (count,), np.float32) for count in spec.action_counts]
 
 
-def _read(spec: EnvSpec, actions: Any) -> np.ndarray:
-    """A dictionary of actions as (A,) whole numbers, or (A, U) numbers, padded with zeros."""
+def _read(spec: EnvSpec, actions: Any, acting: Sequence[str]) -> np.ndarray:
+    """A dictionary of actions as (A,) whole numbers, or (A, U) numbers; zeros where there are none."""
     if not isinstance(actions, Mapping):
         raise PhalanxError(f"actions must be a dictionary, an action an agent, not {type(actions).__name__}")
     for name in actions:
         if name not in spec.agents:
             raise PhalanxError(f"there is no agent {name!r}.{suggest(str(name), spec.agents)}")
-    missing = [name for name in spec.agents if name not in actions]
+    missing = [name for name in acting if name not in actions]
     if missing:
         raise PhalanxError(f"actions lack {', '.join(missing)}: every agent must have one, also the dead")
     if spec.action_kind == "continuous":
         chosen = np.zeros((spec.n_agents, spec.n_actions))
         for agent, (name, count) in enumerate(zip(spec.agents, spec.action_counts, strict=True)):
             wanted = f"({count},), a number an entry"
-            chosen[agent, :count] = shared.read(
-                actions[name], (count,), spec, f"the action of {name}", wanted
-            )
+            if name in acting:
+                chosen[agent, :count] = shared.read(
+                    actions[name], (count,), spec, f"the action of {name}", wanted
+                )
         return chosen
     chosen = np.zeros(spec.n_agents, np.int64)
     for agent, (name, count) in enumerate(zip(spec.agents, spec.action_counts, strict=True)):
+        if name not in acting:
+            continue
         what, wanted = f"the action of {name}", "a single number, of shape ()"
         chosen[agent] = shared.read(actions[name], (), spec, what, wanted)
         if not 0 <= chosen[agent] < count:

@@ -37,6 +37,9 @@ class ActorCriticConfig(ActorsConfig):
     )
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
+    standardise_advantages: bool = option(
+        True, "give each group's advantages mean 0 and deviation 1 in every rollout"
+    )
     value_loss: Literal["huber", "squared"] = option("huber", "the critic's loss")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
     value_norm: Literal["none", "running", "popart"] = option(
@@ -201,7 +204,8 @@ class ActorCritic(Actors):
         next_values = norm.denormalise(after, groups.of_agent)
         advantage, target = self.returns(rollout, self.team_reward(rollout.reward), values, next_values)
         alive = rollout.observation.alive
-        advantage = masks.standardise(advantage, alive, self.actor_groups.membership)
+        if self.config.standardise_advantages:
+            advantage = masks.standardise(advantage, alive, self.actor_groups.membership)
         critic, norm = self.rescale(learner.critic, norm, target, self.valued(alive))
         batch = Batch(
             observation=rollout.observation,

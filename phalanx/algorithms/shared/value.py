@@ -52,8 +52,10 @@ class ValueConfig(AgentsConfig):
     optimiser: Literal["adam", "rmsprop"] = option("adam", "what becomes of a gradient")
     value_loss: Literal["squared", "huber"] = option("squared", "loss of a value's error")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
-    standardise_rewards: bool = option(
-        False, "learn from rewards on a running scale of mean 0 and deviation 1"
+    reward_norm: Literal["none", "scale", "standardise"] = option(
+        "none",
+        "scale divides rewards by their running deviation; standardise also subtracts their running mean, "
+        "which changes the task where episodes differ in length",
     )
 
     target: Target = option(
@@ -263,14 +265,17 @@ class Value(Agents):
 
     def rescale(self, norm: RunningNorm, reward: Array) -> RunningNorm:
         """Move the running scale of rewards towards those of a rollout (T, B, A)."""
-        if not self.config.standardise_rewards:
+        if self.config.reward_norm == "none":
             return norm
         return norm.update(reward.mean()[None], reward.var()[None], REWARD_MEMORY)
 
     def scaled(self, reward: Array, norm: RunningNorm) -> Array:
         """Rewards (..., A) as they are learnt from."""
         reward = self.team_reward(reward)
-        return norm.normalise(reward, (0,) * reward.shape[-1]) if self.config.standardise_rewards else reward
+        if self.config.reward_norm == "none":
+            return reward
+        mean = norm.mean[0] if self.config.reward_norm == "standardise" else 0.0
+        return (reward - mean) / norm.std[0]
 
     def loss(self, weights: Weights, target: Weights, batch: Episodes) -> tuple[Array, dict[str, Array]]:
         """How far values of what was done are from their targets, over the steps that were taken."""

@@ -1,0 +1,110 @@
+"""What acts: made without a learner, given what it acts on, and its memory cleared row by row."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import build, same
+
+import phalanx
+from phalanx import api, registry
+from phalanx.algorithms.shared.value import Value
+from phalanx.errors import PhalanxError
+
+ALGORITHMS = [name for name in registry.algorithms() if name not in ("heuristic",)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_policy_is_that_of_a_new_learner(algorithm):
+    loop = build(algorithm, "debug/two_step")
+    key = jax.random.key(3)
+    learner = loop.algorithm.init(key, 4)
+    assert same(loop.algorithm.policy(learner), loop.algorithm.init_policy(key))
+    carry = loop.init(jnp.int32(5))
+    assert same(loop.algorithm.policy(carry.learner), loop.init_policy(jnp.int32(5)))
+
+
+def test_an_untrained_team_plays_without_a_learner(monkeypatch):
+    """A learner of values holds a replay, of gigabytes in a large battle."""
+
+    def refuse(*_):
+        raise AssertionError("a learner was made")
+
+    monkeypatch.setattr(Value, "init", refuse)
+    assert phalanx.evaluate("qmix", "debug/two_step", episodes=4)["episodes"] == 4
+
+
+@pytest.mark.parametrize(("algorithm", "network"), [("mappo", "gru"), ("qmix", "gru")])
+def test_memory_is_cleared_row_by_row(algorithm, network):
+    """Three episodes at once, the second of which begins anew after two steps."""
+    loop = build(algorithm, "switch/2", network=network, last_action=True, reward="mean")
+    policy = phalanx.Policy(
+        registry.make_env("switch/2", {}).spec, loop.algorithm, loop.algorithm.init_policy(jax.random.key(0))
+    )
+    assert policy.acts_on == {"observation", "memory"}
+    rng = np.random.default_rng(0)
+    seen = rng.random((4, 3, 2, policy.spec.obs_size)).astype(np.float32)
+    memory, alone = None, None
+    for t in range(4):
+        first = [False, t == 2, False] if t else None
+        _, memory = policy.act(seen[t], memory, first=first)
+        _, alone = policy.act(seen[t, 1], None if t == 2 else alone)
+    assert memory is not None
+    assert alone is not None
+    np.testing.assert_allclose(memory.network[1], alone.network[0], atol=1e-6)
+    np.testing.assert_array_equal(memory.last_action[1], alone.last_action[0])
+    steady = None
+    for t in range(4):
+        _, steady = policy.act(seen[t, 0], steady)
+    assert steady is not None
+    np.testing.assert_allclose(memory.network[0], steady.network[0], atol=1e-6)
+    with pytest.raises(PhalanxError, match=r"first must be \(3,\)"):
+        policy.act(seen[0], memory, first=[True])
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory):
+    """A run of the scripted team."""
+    out = tmp_path_factory.mktemp("policy") / "run"
+    sizes = {"steps": 64, "batch_steps": 64, "envs": 4, "eval_episodes": 2, "final_episodes": 2}
+    return phalanx.train("heuristic", "battle/2m_vs_1m", out=out, quiet=True, **sizes)
+
+
+def test_who_acts_on_the_state_is_given_it_or_refuses(scripted):
+    team = phalanx.load(scripted.folder)
+    assert "state" in team.acts_on
+    env = team.env
+    assert env is not None
+    state, now = jax.jit(env.reset)(jax.random.key(0))
+    step, memory, keys = jax.jit(env.step), None, jax.random.split(jax.random.key(1), 40)
+    with pytest.raises(PhalanxError, match="acts on the global state: give act"):
+        team.act(now.observation.obs)
+    won = False
+    for key in keys:
+        seen = now.observation
+        actions, memory = team.act(seen.obs, memory, seen.avail, seen.alive, state=seen.state)
+        # It may order attacks on what is out of range, but never does nothing while it lives.
+        assert ((actions == 0) == ~np.asarray(seen.alive)).all()
+        state, now = step(key, state, jnp.asarray(actions))
+        won |= bool(now.info["won"])
+        if now.terminated:
+            break
+    assert won
+    with pytest.raises(PhalanxError, match="state must be"):
+        team.act(seen.obs, state=np.zeros(3))
+
+
+def test_a_team_without_parameters_cannot_be_exported(scripted, tmp_path):
+    with pytest.raises(PhalanxError, match="heuristic has no parameters to export"):
+        phalanx.export(scripted.folder, tmp_path / "team.zip")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_algorithm_declares_what_it_acts_on():
+    for name in ALGORITHMS:
+        for network in ("mlp", "gru"):
+            if hasattr(registry.algorithm(name).Config, "network"):
+                acts_on = build(name, "debug/two_step", network=network).algorithm.acts_on
+                assert ("memory" in acts_on) == (network == "gru")
+                assert "state" not in acts_on
+    assert api._untrained("heuristic", "battle/2m_vs_1m", {})[0].algorithm.acts_on >= {"state"}

@@ -1,0 +1,132 @@
+"""What a resumed run promises: the longer run itself, or one line that says why not."""
+
+import json
+import signal
+import tomllib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_run import assert_same_end, rows, small
+
+import phalanx
+from phalanx.errors import PhalanxError
+from phalanx.training import checkpoint
+from phalanx.training import run as runs
+
+
+def config(run):
+    return tomllib.loads((run.folder / "config.toml").read_text())
+
+
+def test_a_falling_rate_with_a_horizon_goes_on_as_if_the_run_had_been_longer(tmp_path):
+    options = {"lr_decay": True, "lr_horizon": 512}
+    whole = small(tmp_path / "whole", steps=512, **options)
+    half = small(tmp_path / "half", steps=256, **options)
+    rates = [row["learn/actor_lr"] for row in whole.metrics()[1:]]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 2 * rates[-1] > 0
+    phalanx.resume(half.folder, 512, quiet=True)
+    assert_same_end(whole.folder, half.folder)
+    assert rows(whole) == rows(half)
+
+
+def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
+    """Another budget would have had other rates from the start; given their horizon, they stay at its end."""
+    run = small(tmp_path / "run", steps=256, lr_decay=True)
+    before = {path.name: path.read_bytes() for path in run.folder.glob("*.*")}
+    for steps, horizon in ((512, None), (512, 512), (128, None)):
+        with pytest.raises(PhalanxError, match=r"fall over its budget of 256 env steps.* --lr-horizon 256"):
+            phalanx.resume(run.folder, steps, lr_horizon=horizon, quiet=True)
+    assert {path.name: path.read_bytes() for path in run.folder.glob("*.*")} == before
+    phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
+    whole = small(tmp_path / "whole", steps=512, lr_decay=True, lr_horizon=256)
+    assert_same_end(whole.folder, run.folder)
+    assert run.metrics()[-1]["learn/actor_lr"] == 0
+    assert config(run)["algorithm"]["lr_horizon"] == 256
+    with pytest.raises(PhalanxError, match="fall over 256 env steps: leave out lr_horizon"):
+        phalanx.resume(run.folder, 1024, lr_horizon=1024, quiet=True)
+
+
+def test_a_horizon_that_nothing_falls_over_is_refused(tmp_path):
+    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate falls"):
+        small(tmp_path / "run", lr_horizon=512)
+    run = small(tmp_path / "constant")
+    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate falls"):
+        phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
+
+
+def test_the_configuration_says_what_happened(tmp_path):
+    run = small(tmp_path / "run", steps=128)
+    phalanx.resume(run.folder, 256, quiet=True)
+    text = (run.folder / "config.toml").read_text()
+    assert "steps = 256  # resume" in text
+    assert "hidden = 8  # argument" in text
+    assert "gae_lambda = 0.95  # default" in text
+    (resumed,) = run.facts["resumed"]
+    assert (resumed["env_steps"], resumed["steps"]) == (128, 256)
+    assert resumed["versions"]["jax"] == jax.__version__
+
+
+def test_another_version_than_the_checkpoints_is_said(tmp_path, capsys):
+    run = small(tmp_path / "run", steps=128)
+    newest = checkpoint.choose(run.folder / "checkpoints").path
+    manifest = json.loads((newest / "manifest.json").read_text())
+    manifest.pop("seal")
+    manifest["versions"]["jax"] = "0.0.1"
+    manifest["seal"] = checkpoint._seal(manifest)
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    phalanx.resume(run.folder, 192)
+    said = capsys.readouterr().out
+    assert f"jax 0.0.1 (now {jax.__version__})" in " ".join(said.split())
+    assert "not to the bit" in " ".join(said.split())
+    phalanx.resume(run.folder, 256)
+    assert "not to the bit" not in capsys.readouterr().out
+
+
+def test_keys_of_another_kind_are_refused(tmp_path):
+    with jax.default_prng_impl("rbg"):
+        carry = {"key": jax.random.key(0)}
+    checkpoint.save(tmp_path, carry, updates=1, score=0.0, metrics_bytes=0, seconds=0.0, keep=1)
+    like = jax.eval_shape(lambda: {"key": jax.random.key(0)})
+    with pytest.raises(PhalanxError, match=r"does not fit: .*'key'.* is uint32\[4\], needed is uint32\[2\]"):
+        checkpoint.restore(checkpoint.choose(tmp_path), like)
+
+
+# No checkpoint of NaNs
+
+
+def poisoned(monkeypatch, tmp_path, also_interrupt):
+    """A run whose parameters become NaN with the third update, its metrics one update later."""
+    advance = runs.Trainer.advance
+
+    def poison(trainer, until):
+        if trainer.updates >= 2:
+            learner = trainer.carry.learner
+            params = jax.tree.map(lambda x: jnp.full_like(x, np.nan), learner.actor.params)
+            trainer.carry = trainer.carry._replace(
+                learner=learner._replace(actor=learner.actor._replace(params=params))
+            )
+            trainer.updates += 1
+            if also_interrupt:
+                signal.raise_signal(signal.SIGINT)
+        advance(trainer, until)
+
+    monkeypatch.setattr(runs.Trainer, "advance", poison)
+    with pytest.raises(PhalanxError, match="is no longer finite") as refused:
+        small(tmp_path / "run", steps=512, eval_every=64)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("also_interrupt", [False, True])
+def test_what_is_not_a_number_is_never_saved(monkeypatch, tmp_path, also_interrupt):
+    """Neither after an evaluation nor at an interrupt between two."""
+    said = poisoned(monkeypatch, tmp_path, also_interrupt)
+    assert str(tmp_path / "run" / "checkpoints") in said
+    saved = checkpoint.listing(tmp_path / "run" / "checkpoints")
+    assert saved[-1].updates == 2
+    for each in saved:
+        with np.load(each.path / "carry.npz") as arrays:
+            assert not any(np.isnan(arrays[name]).any() for name in arrays.files if ".params" in name)
+    assert "failed" in json.loads((tmp_path / "run" / "run.json").read_text())["status"]
