@@ -33,7 +33,8 @@ def write_run(
     budget = options.pop("steps", int(STEPS[-1]))
     status = options.pop("status", "finished")
     tables = {
-        "run": {"algorithm": algorithm, "env": env, "steps": budget, "seeds": seeds, "seed": first},
+        "run": {"algorithm": algorithm, "env": env, "steps": budget, "seeds": seeds, "seed": first}
+        | {"eval_episodes": 32},
         "algorithm": {"lr": 5e-4, **options},
         "env": {"time_limit": 60},
     }
