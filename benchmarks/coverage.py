@@ -15,7 +15,7 @@ from phalanx import reproduce
 from phalanx.report import compare
 from phalanx.report import statistics as st
 
-EPISODES, MANY_SEEDS, BATCH, DRAWS = 256, 200_000, 250, 600
+EPISODES, MANY_SEEDS, BATCH, DRAWS = 256, 200_000, 250, 400
 SEEDS = (3, 5, 10)
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 

@@ -135,7 +135,7 @@ def _widened(
 
 
 def _episode_error(rates: np.ndarray, episodes: int) -> np.ndarray:
-    """Standard error of the mean of win rates (..., S) if seeds do not differ, not 0 at a rate of 1: (...)."""
+    """Standard error of the mean of win rates (..., S) of equal seeds; not 0 where all was won: (...)."""
     count = episodes * rates.shape[-1]
     rate = (rates.mean(-1) * count + 0.5) / (count + 1)
     return np.sqrt(rate * (1 - rate) / count)
