@@ -215,14 +215,21 @@ def holm(chances: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def difference(scores: np.ndarray, others: np.ndarray, level: float = LEVEL) -> Interval:
-    """The difference of the means of two samples (S,), (S',), with Welch's interval."""
+def difference(
+    scores: np.ndarray, others: np.ndarray, episodes: int | None = None, level: float = LEVEL
+) -> Interval:
+    """The difference of the means of two samples (S,), (S',), with Welch's interval.
+
+    Win rates come with the episodes that each is of: their means have at least the error of these.
+    """
     from scipy.stats import t
 
     apart = float(scores.mean() - others.mean())
     if min(len(scores), len(others)) < 2:
         return Interval(apart, np.nan, np.nan)
     parts = np.array([each.var(ddof=1) / len(each) for each in (scores, others)])
+    if episodes is not None:
+        parts = np.maximum(parts, [_episode_error(each, episodes) ** 2 for each in (scores, others)])
     error = parts.sum()
     if error == 0:
         return Interval(apart, apart, apart)
