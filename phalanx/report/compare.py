@@ -169,7 +169,7 @@ class Comparison:
     def mean(self, arm: str, task: str) -> Interval:
         """The mean score of an arm on a task, not normalised."""
         cell = self.cells[arm, task]
-        return st.bootstrap(st.mean, [cell.scores], cell.episodes and [cell.episodes])
+        return st.bootstrap(st.mean, [cell.scores], None if cell.episodes is None else [cell.episodes])
 
     @cached_property
     def aggregates(self) -> dict[str, dict[str, Interval]]:

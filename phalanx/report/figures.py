@@ -63,7 +63,7 @@ def curves(this: Comparison) -> list[Panel]:
             for i, arm in enumerate(this.arms):
                 cell = this.cells[arm, task]
                 colour, dash = _look(i)
-                counts = cell.curve_episodes and [cell.curve_episodes]
+                counts = None if cell.curve_episodes is None else [cell.curve_episodes]
                 found = st.bootstrap(st.mean, [cell.curve.T], counts, draws=st.DRAWS // 2)
                 for seed in cell.curve:
                     axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=0.8)
