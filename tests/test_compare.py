@@ -33,7 +33,8 @@ def write_run(
     budget = options.pop("steps", int(STEPS[-1]))
     status = options.pop("status", "finished")
     tables = {
-        "run": {"algorithm": algorithm, "env": env, "steps": budget, "seeds": seeds, "seed": first},
+        "run": {"algorithm": algorithm, "env": env, "steps": budget, "seeds": seeds, "seed": first}
+        | {"eval_episodes": 32},
         "algorithm": {"lr": 5e-4, **options},
         "env": {"time_limit": 60},
     }
@@ -87,7 +88,7 @@ def two(tmp_path):
 def test_a_difference_is_said_in_a_sentence(two):
     found = say(*two)
     (pair,) = found.pairs
-    assert found.verdict(pair) == "mappo is better than ippo: probability of improvement 1.00 [1.00, 1.00]"
+    assert found.verdict(pair) == "mappo is better than ippo: probability of improvement 1.00 [0.79, 1.00]"
     assert found.aggregates["mappo"]["IQM"].value == pytest.approx(0.9, abs=0.04)
     assert found.metric == {"battle/3m": "eval/win_rate", "battle/8m": "eval/win_rate"}
 
@@ -106,6 +107,19 @@ def test_what_cannot_be_shown_is_said_too(tmp_path):
     assert say(*far).verdict(say(*far).pairs[0]).startswith("no difference"), "three seeds cannot show it"
     few = [write_run(tmp_path / f"{name}2", name, seeds=2) for name in ("mappo", "ippo")]
     assert "cannot be told apart with 2 seeds" in say(*few).verdict(say(*few).pairs[0])
+
+
+def test_equal_win_rates_have_an_interval_and_equal_returns_have_none(tmp_path):
+    folders = [write_run(tmp_path / name, name, level=9) for name in ("mappo", "ippo")]
+    found = say(*folders)
+    assert found.cells["mappo", "battle/3m"].scores.tolist() == [1] * 5
+    for interval in (found.mean("mappo", "battle/3m"), found.aggregates["mappo"]["IQM"]):
+        assert (interval.value, interval.high) == (1, 1)
+        assert 0.99 < interval.low < 1
+    wider = say(*folders, steps=500_000).cells["mappo", "battle/3m"]
+    assert wider.episodes == 32, "the curve's evaluations have fewer episodes"
+    returns = say(*folders, metric={"": "eval/return"}).mean("mappo", "battle/3m")
+    assert returns.low == returns.high == 20
 
 
 def test_scores_are_of_the_final_evaluation_and_with_steps_of_the_curve(two):

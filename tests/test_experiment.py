@@ -254,6 +254,7 @@ REFERENCE = {
     "scores": [0.95, 0.97, 0.96, 0.99],
     "untrained": [0.0],
     "metric": "eval/win_rate",
+    "episodes": 256,
     "seeds": [0, 1, 2, 3],
 }
 
@@ -270,6 +271,12 @@ def test_new_seeds_agree_or_differ(scores, verdict):
     judged = reproduce.judge(REFERENCE, scores)
     assert judged.sentence.startswith(f"{verdict}: greedy win rate {np.mean(scores):.3g} with 4 fresh seeds")
     assert judged.agree == (verdict == "agree")
+
+
+def test_equal_win_rates_still_leave_the_error_of_their_episodes():
+    judged = reproduce.judge(REFERENCE | {"scores": [1.0] * 4}, [1.0] * 4)
+    assert judged.sentence.startswith("agree: ")
+    assert "difference +0 [-0.00" in judged.sentence
 
 
 def test_a_reference_is_reproduced_from_nothing(left_alone, tmp_path, monkeypatch, capsys):

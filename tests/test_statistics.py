@@ -12,17 +12,20 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "rliable.json").read_tex
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"])
-def test_measures_and_intervals_are_those_of_rliable(case):
+def test_measures_and_resamples_are_those_of_rliable(case):
+    """Our intervals are wider by design; the percentiles of our resamples are rliable's intervals."""
     x, y = ([np.array(task) for task in case[arm]] for arm in "xy")
+
+    def require_percentiles(drawn, expected, within):
+        width = expected[1] - expected[0]
+        assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx(expected, abs=within * width)
+
+    again = st.resample(x, 10_000), st.resample(y, 10_000, seed=1)
     for i, statistic in enumerate((st.mean, st.median, st.iqm)):
-        found = st.bootstrap(statistic, x, draws=10_000)
-        assert found.value == pytest.approx(case["aggregates"][i])
-        width = case["intervals"][i][1] - case["intervals"][i][0]
-        assert (found.low, found.high) == pytest.approx(case["intervals"][i], abs=0.06 * width)
-    better = st.bootstrap(st.improvement, x, y, draws=10_000)
-    assert better.value == pytest.approx(case["improvement"])
-    width = case["improvement_interval"][1] - case["improvement_interval"][0]
-    assert (better.low, better.high) == pytest.approx(case["improvement_interval"], abs=0.08 * width)
+        assert statistic(x) == pytest.approx(case["aggregates"][i])
+        require_percentiles(statistic(again[0]), case["intervals"][i], within=0.06)
+    assert st.improvement(x, y) == pytest.approx(case["improvement"])
+    require_percentiles(st.improvement(*again), case["improvement_interval"], within=0.08)
     assert st.profile(x, np.array(RECORDED["thresholds"])) == pytest.approx(case["profile"])
 
 
@@ -36,27 +39,92 @@ def normal_scores(rng, seeds, tasks, mean=0.0):
     return [rng.normal(mean, 1, seeds) for _ in range(tasks)]
 
 
+EPISODES = 256
+ARMS = {  # scores of many simulated arms on one task, and whether they are win rates
+    "normal returns": (lambda rng, shape: rng.normal(0.5, 1, shape), False),
+    "spread wins": (lambda rng, shape: rng.binomial(EPISODES, rng.beta(6, 4, shape)) / EPISODES, True),
+    "skewed wins": (lambda rng, shape: rng.binomial(EPISODES, rng.beta(30, 1.5, shape)) / EPISODES, True),
+}
+
+
+@pytest.mark.parametrize("statistic", [st.mean, st.iqm])
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_on_one_task_hold_the_truth_as_often_as_they_say(arm, seeds, statistic):
+    draw, rates = ARMS[arm]
+    rng = np.random.default_rng(7)
+    truth = statistic([draw(rng, 200_000)])
+    found = st.bootstrap(statistic, [draw(rng, (1000, seeds))], [EPISODES] if rates else None, draws=400)
+    assert 0.9 <= np.mean((found.low <= truth) & (truth <= found.high)) <= 0.985
+
+
 @pytest.mark.parametrize("statistic", [st.mean, st.median, st.iqm])
-def test_intervals_cover_the_truth_about_as_often_as_they_say(statistic):
-    def covers(rng, seeds, tasks):
-        scores = normal_scores(rng, seeds, tasks, mean=0.5)
-        found = st.bootstrap(statistic, scores, draws=400, seed=int(rng.integers(2**31)))
-        return found.low <= 0.5 <= found.high
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_over_tasks_hold_the_truth_as_often_as_they_say(statistic, seeds):
+    rng = np.random.default_rng(7)
+    scores = [rng.normal(0.5, 1, (600, seeds)) for _ in range(5)]
+    found = st.bootstrap(statistic, scores, draws=400)
+    assert 0.92 <= np.mean((found.low <= 0.5) & (found.high >= 0.5)) <= 0.99
 
-    assert 0.88 <= simulate(covers) <= 0.985
+
+def test_the_interval_of_a_mean_is_students():
+    """On a symmetric sample, where a bootstrap has no skewness to add."""
+    from scipy.stats import t
+
+    scores = np.array([-3.0, -2, -1, -0.5, 0.5, 1, 2, 3])
+    found = st.bootstrap(st.mean, [scores], draws=20_000)
+    reach = t.ppf(0.975, 7) * scores.std(ddof=1) / np.sqrt(8)
+    assert (found.low, found.high) == pytest.approx((-reach, reach), rel=0.03)
 
 
-def test_the_interval_of_improvement_covers_the_truth():
+@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
+def test_equal_win_rates_leave_the_error_of_their_episodes(rate):
+    found = st.bootstrap(st.iqm, [np.full(5, rate)], [EPISODES])
+    error = np.sqrt(max(rate * (1 - rate), 0.5 / 1280) / 1280)
+    assert 0 <= found.low <= rate <= found.high <= 1
+    assert 1.8 * error <= found.high - found.low <= 5 * error
+    assert st.bootstrap(st.iqm, [np.full(5, rate)]).low == rate, "returns may be equal"
+
+
+def test_the_interval_of_improvement_holds_the_truth():
     from scipy.stats import norm
 
-    truth = norm.cdf(0.5 / np.sqrt(2))
+    for shift in (0.5, 2):
+        truth = norm.cdf(shift / np.sqrt(2))
 
-    def covers(rng, seeds, tasks):
-        x, y = normal_scores(rng, seeds, tasks, mean=0.5), normal_scores(rng, seeds, tasks)
-        found = st.bootstrap(st.improvement, x, y, draws=400, seed=int(rng.integers(2**31)))
-        return found.low <= truth <= found.high
+        def covers(rng, seeds, tasks, shift=shift, truth=truth):
+            x, y = normal_scores(rng, seeds, tasks, mean=shift), normal_scores(rng, seeds, tasks)
+            found = st.improvement_interval(x, y)
+            return found.low <= truth <= found.high
 
-    assert 0.88 <= simulate(covers) <= 0.985
+        for seeds, tasks in ((5, 1), (10, 5)):
+            assert 0.91 <= simulate(covers, seeds, tasks) <= 0.99
+
+
+def test_the_interval_of_improvement_agrees_with_mann_and_whitney():
+    """It excludes 0.5 where their z is above 1.96: the variance at 0.5 is (n + m + 1) / (12 n m)."""
+    rng = np.random.default_rng(0)
+    for n, m in ((4, 4), (5, 7), (10, 6)):
+        for shift in (0.5, 1, 1.5, 3):
+            x, y = [rng.normal(shift, 1, n)], [rng.normal(0, 1, m)]
+            found = st.improvement_interval(x, y)
+            z = (found.value - 0.5) / np.sqrt((n + m + 1) / (12 * n * m))
+            assert (found.low > 0.5 or found.high < 0.5) == (abs(z) > 1.96)
+            mirrored = st.improvement_interval(y, x)
+            assert (mirrored.low, mirrored.high) == pytest.approx((1 - found.high, 1 - found.low))
+    apart = st.improvement_interval([np.arange(5) + 10.0], [np.arange(5.0)])
+    assert apart.high == 1
+    assert 0.55 < apart.low < 0.8, "five seeds above five others prove no certainty"
+
+
+def test_the_interval_of_a_profile_is_wilsons():
+    from scipy.stats import binomtest
+
+    scores, thresholds = [np.arange(4.0), np.arange(3.0)], np.array([-1, 0.5, 1.5, 5])
+    found = st.profile_interval(scores, thresholds)
+    for i, above in enumerate((7, 5, 3, 0)):
+        expected = binomtest(above, 7).proportion_ci(method="wilson")
+        assert (found.low[i], found.high[i]) == pytest.approx((expected.low, expected.high), abs=0.002)
 
 
 def test_the_difference_of_two_means_covers_the_truth_with_three_seeds():
@@ -93,6 +161,7 @@ def test_with_few_seeds_there_is_no_interval():
     found = st.bootstrap(st.mean, [np.array([0.2, 0.4])])
     assert found.value == pytest.approx(0.3)
     assert np.isnan([found.low, found.high]).all()
+    assert np.isnan(st.improvement_interval([np.arange(2.0)], [np.arange(5.0)]).low)
 
 
 def test_tasks_may_have_different_numbers_of_seeds():

@@ -97,6 +97,10 @@ class Cell(NamedTuple):
     """(P,) env steps of the evaluations"""
     curve: np.ndarray
     """(S, P)"""
+    episodes: int | None = None
+    """of each score; None if it is no win rate"""
+    curve_episodes: int | None = None
+    """of each point of the curve; None if it is no win rate"""
 
 
 class Pair(NamedTuple):
@@ -155,12 +159,27 @@ class Comparison:
         """Normalised, (S,) for each task."""
         return [self.normalise(task, self.cells[arm, task].scores) for task in self.tasks]
 
+    def episodes(self, arm: str, curves: bool = False) -> list[int] | None:
+        """Of a score on each task, or of a point of its curves; None unless all scores are win rates."""
+        cells = [self.cells[arm, task] for task in self.tasks]
+        counts = [cell.curve_episodes if curves else cell.episodes for cell in cells]
+        rates = all(self.bounds[task] == (0, 1) for task in self.tasks)
+        return [count for count in counts if count is not None] if rates and None not in counts else None
+
+    def mean(self, arm: str, task: str) -> Interval:
+        """The mean score of an arm on a task, not normalised."""
+        cell = self.cells[arm, task]
+        return st.bootstrap(st.mean, [cell.scores], None if cell.episodes is None else [cell.episodes])
+
     @cached_property
     def aggregates(self) -> dict[str, dict[str, Interval]]:
         """Measures over all tasks, by arm."""
         measures = {"IQM": st.iqm, "mean": st.mean, "median": st.median}
         return {
-            arm: {name: st.bootstrap(measure, self.scores(arm)) for name, measure in measures.items()}
+            arm: {
+                name: st.bootstrap(measure, self.scores(arm), self.episodes(arm))
+                for name, measure in measures.items()
+            }
             for arm in self.arms
         }
 
@@ -177,7 +196,7 @@ class Comparison:
         chances = st.holm([st.shuffled(self.scores(one), self.scores(other)) for one, other in names])
         found = []
         for (one, other), chance in zip(names, chances, strict=True):
-            interval = st.bootstrap(st.improvement, self.scores(one), self.scores(other))
+            interval = st.improvement_interval(self.scores(one), self.scores(other))
             found.append(Pair(one, other, interval, chance, bool(interval.low > 0.5 and chance < SHOWN)))
         return sorted(found, key=lambda pair: pair.chance)
 
@@ -219,7 +238,7 @@ class Comparison:
             curves.append(
                 np.stack([np.interp(shares * budget, cell.steps, seed) for seed in values], axis=-1)
             )
-        return shares, st.bootstrap(st.iqm, curves, draws=st.DRAWS // 2)
+        return shares, st.bootstrap(st.iqm, curves, self.episodes(arm, curves=True), draws=st.DRAWS // 2)
 
     def all_runs(self) -> list[tuple[str, Trained]]:
         """Every run and its arm."""
@@ -433,7 +452,21 @@ def _cell(arm: str, metric: str, runs: list[Trained], steps: int | None) -> Cell
         scores = np.array([ends[seed] for seed in owner])
     else:
         scores = values[:, -1]
-    return Cell(runs, list(owner), scores, at, values)
+    return Cell(runs, list(owner), scores, at, values, *_episodes(metric, runs, steps))
+
+
+def _episodes(metric: str, runs: Sequence[Trained], steps: int | None) -> tuple[int | None, int | None]:
+    """Episodes behind a score and behind a point of its curve; None if they are no win rates.
+
+    Episodes of sampled play are not counted: at least those of an evaluation are assumed.
+    """
+    kind, _, name = metric.partition("/")
+    if name != "win_rate":
+        return None, None
+    evaluated = min(run.config["run"]["eval_episodes"] for run in runs)
+    if kind == "eval" and steps is None:
+        return min(run.facts["final"]["last"]["episodes"] for run in runs), evaluated
+    return evaluated, evaluated
 
 
 def marl_eval(comparison: Comparison) -> dict[str, Any]:

@@ -27,8 +27,9 @@ MEANINGS = {
     "bounds.",
     "IQM": "Interquartile mean: the mean of the middle half of all seeds on all tasks. Less moved by one "
     "lucky or failed seed than the mean, and less wasteful than the median.",
-    "interval": "95 %, by stratified bootstrap: seeds drawn again within each task. With few seeds such "
-    "intervals are a little too narrow; below three there are none.",
+    "interval": "95 %. Of means, medians and the IQM: a stratified bootstrap of seeds, widened for few seeds "
+    "as Student's t is, and at least as wide as the error of the episodes of a win rate. Of probabilities: a "
+    "score interval. Below three seeds there are none.",
     "probability of improvement": "How often a random seed of one arm beats a random seed of the other on "
     "the same task. 0.5 is no difference.",
     "better": "Said only where the interval lies above 0.5 and chance alone would show as much in less than "
@@ -159,7 +160,7 @@ def _score(this: Comparison, arm: str, task: str) -> str:
         f'<svg class="strip" viewBox="0 0 108 12" style="{_mark(this, arm)}" aria-hidden="true">'
         f'<line x1="4" x2="104" y1="6" y2="6" stroke="var(--faint)"/>{dots}</svg>'
     )
-    return _bold(st.bootstrap(st.mean, [scores])) + strip
+    return _bold(this.mean(arm, task)) + strip
 
 
 def _figures(panels: list[figures.Panel], name: str, kind: str = "") -> str:
@@ -263,6 +264,6 @@ def rich_table(this: Comparison) -> Any:
 
     table = Table("arm", *this.tasks, "IQM", title=this.title, title_justify="left", title_style="bold")
     for arm in this.arms:
-        tasks = [st.bootstrap(st.mean, [this.cells[arm, task].scores]) for task in this.tasks]
+        tasks = [this.mean(arm, task) for task in this.tasks]
         table.add_row(arm, *map(stacked, [*tasks, this.aggregates[arm]["IQM"]]))
     return table

@@ -63,7 +63,8 @@ def curves(this: Comparison) -> list[Panel]:
             for i, arm in enumerate(this.arms):
                 cell = this.cells[arm, task]
                 colour, dash = _look(i)
-                found = st.bootstrap(st.mean, [cell.curve.T], draws=st.DRAWS // 2)
+                counts = None if cell.curve_episodes is None else [cell.curve_episodes]
+                found = st.bootstrap(st.mean, [cell.curve.T], counts, draws=st.DRAWS // 2)
                 for seed in cell.curve:
                     axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=0.8)
                 axis.fill_between(cell.steps, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
@@ -140,7 +141,7 @@ def _profile(axis: Any, this: Comparison) -> None:
     thresholds = np.linspace(min(0, scores.min()), max(1, scores.max()), 101)
     for i, arm in enumerate(this.arms):
         colour, dash = _look(i)
-        found = st.bootstrap(lambda s: st.profile(s, thresholds), this.scores(arm), draws=st.DRAWS // 4)
+        found = st.profile_interval(this.scores(arm), thresholds)
         axis.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
         axis.plot(thresholds, found.value, color=colour, linestyle=dash, label=arm)
     axis.set(xlabel="normalised score", ylabel="share of seeds above it", ylim=(-0.03, 1.03))
