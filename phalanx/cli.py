@@ -297,10 +297,13 @@ def _eval(words: list[str]) -> int:
     if args.json:
         print(json.dumps(result))
         return 0
+    from phalanx.report.console import main_metrics
+
     for row in [{"seed": "all", **result}, *result["seeds"]] if len(result["seeds"]) > 1 else [result]:
-        shown = "  ".join(f"{name} {value:.3f}" for name, value in row.items() if isinstance(value, float))
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in main_metrics(row).items())
         print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
-    print(f"{result['episodes']} greedy episodes a seed")
+    more = sum(isinstance(value, float) for value in result.values()) > len(main_metrics(result))
+    print(f"{result['episodes']} greedy episodes a seed" + "; --json prints all metrics" * more)
     return 0
 
 
@@ -411,12 +414,25 @@ def _export(words: list[str]) -> int:
 
 
 def _plot(words: list[str]) -> int:
-    parser = Parser(prog="phalanx plot", description="Draw learning curves to PNG and SVG.")
+    parser = Parser(
+        prog="phalanx plot",
+        usage="phalanx plot RUN ...  [--metric NAME] [--out FILE]",
+        description="Draw learning curves to PNG and SVG.",
+    )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; may be "
+        "given again (default: returns and wins)",
+    )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="without ending (default: RUN/plots/curves, or plots/curves for several)",
+        help="without ending (default: RUN/plots/NAME, or plots/NAME for several runs, where NAME is curves "
+        "or says the metrics)",
     )
     args = parser.parse(words)
     for each in args.runs:
@@ -424,8 +440,7 @@ def _plot(words: list[str]) -> int:
     from phalanx.report.plots import plot
 
     folders = [Path(each) for each in args.runs]
-    default = folders[0] / "plots" / "curves" if len(folders) == 1 else Path("plots", "curves")
-    for file in plot(folders, Path(args.out) if args.out else default):
+    for file in plot(folders, Path(args.out) if args.out else None, args.metric):
         print(file)
     return 0
 

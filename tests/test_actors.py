@@ -32,6 +32,19 @@ SOME = [
     ("mappo_distil", "mlp", "type", SPEAK),
     ("ippo", "gru", "type", SPEAK),
 ]
+OF_ACTORS = {"policy_loss", "entropy", "actor_lr", "actor_grad_norm"}
+OF_CRITICS = {"value_loss", "explained_variance", "value_target", "value_target_std"}
+OF_BOTH = OF_ACTORS | OF_CRITICS | {"critic_lr", "critic_grad_norm"}
+OF_PPO = OF_BOTH | {"kl", "clip_fraction"}
+# What each logs by group where there are several.
+LOGGED = {
+    "ippo": OF_PPO,
+    "mappo": OF_PPO,
+    "ia2c": OF_BOTH,
+    "maa2c": OF_BOTH,
+    "coma": OF_ACTORS | {"advantage_size"},  # its critic is one for all unless told otherwise
+    "mappo_distil": OF_PPO | {"distil_error", "distil_kl", "distil_lr", "distil_grad_norm"},
+}
 ALL = [(*each, ROLES) for each in product(ALGORITHMS, ("mlp", "gru"), ("all", "type", "agent"))]
 
 
@@ -69,6 +82,50 @@ def test_the_ratio_is_1_and_every_parameter_gets_a_gradient(name, network, share
         for path, leaf in jax.tree_util.tree_leaves_with_path(adam.mu):
             assert (np.abs(leaf).reshape(len(leaf), -1).max(1) > 0).all(), jax.tree_util.keystr(path)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+    of_group = {metric for metric in metrics if "/" in metric}
+    assert {metric.partition("/")[0] for metric in of_group} == (set() if share == "all" else LOGGED[name])
+    if (
+        env is ROLES and share != "all"
+    ):  # a scout may do 2 things and a worker 4; both hardly know anything yet
+        found = [metrics["entropy/scout"], metrics["entropy/worker"]]
+        np.testing.assert_allclose(found, np.log([2, 4]), atol=0.1)
+
+
+def test_what_is_logged_of_a_group_is_the_mean_over_its_living_agents():
+    """One network for all that is told of one agent alone, and the same network in a group for each agent."""
+    together, apart = (build("ippo", *ROLES[:1], env_options=ROLES[1], share=s) for s in ("all", "agent"))
+    learner, rollout = rollout_of(together)
+
+    @jax.jit
+    def compute(learner, rollout):
+        _, batch, starts, _ = together.algorithm.digest(learner, rollout)
+        moved = batch.old_log_prob + jax.random.normal(jax.random.key(3), batch.old_log_prob.shape) / 5
+        seen = batch.observation
+        alive = jax.random.bernoulli(jax.random.key(4), 0.7, seen.alive.shape)
+        batch = batch._replace(old_log_prob=moved, observation=seen._replace(alive=alive))
+
+        def alone(agent):
+            only = batch._replace(
+                observation=batch.observation._replace(alive=alive & (jnp.arange(2) == agent))
+            )
+            return together.algorithm.actor_loss(learner.actor.params, only, starts.actor)[1]
+
+        each = jax.tree.map(lambda p: jnp.concatenate([p, p]), (learner.actor.params, learner.critic.params))
+        critics = (
+            loop.algorithm.critic_loss(params, batch, starts.critic)[1]["value_loss"]
+            for loop, params in ((together, learner.critic.params), (apart, each[1]))
+        )
+        return [alone(0), alone(1)], apart.algorithm.actor_loss(each[0], batch, starts.actor)[1], *critics
+
+    alone, logged, of_all, of_each = jax.device_get(compute(learner, rollout))
+    assert logged.keys() == {"policy_loss", "entropy", "kl", "clip_fraction"}
+    for name, values in logged.items():
+        np.testing.assert_allclose(
+            values, np.concatenate([one[name] for one in alone]), rtol=1e-5, err_msg=name
+        )
+        assert values[0] != values[1]
+    np.testing.assert_allclose(of_each.mean(), of_all[0], rtol=1e-5)
+    assert of_each[0] != of_each[1]
 
 
 GROUPS = partition(["marine", "marine", "medivac"])

@@ -13,6 +13,7 @@ from conftest import build
 
 from phalanx import cli, registry
 from phalanx.config import Option, RunConfig, options_of
+from phalanx.training.evaluate import Played, summary
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,6 +75,8 @@ def says(cell: str, opt: Option, algorithm: str) -> bool:
     """Whether a cell tells an option's default; in `obs (ia2c), state (maa2c)` each has its own."""
     own = re.search(rf"(\S+) \(`{algorithm}`\)", cell)
     cell = own[1] if own else cell
+    if opt.default is None:
+        return cell == "-"
     if opt.kind is bool:
         return cell == ("yes" if opt.default else "no")
     return float(cell) == opt.default if opt.kind in (int, float) else cell == (opt.default or "-")
@@ -102,12 +105,81 @@ def test_a_page_names_only_options_that_there_are(page):
     assert flags_of(text_of(page)) <= flags_known(name for name, pages in PAGES.items() if page in pages)
 
 
-def test_the_page_for_pymarl_names_only_options_that_there_are():
+# The page for users of PyMARL
+
+
+def rows_of_pymarl() -> list[tuple[str, str]]:
+    """What is there and what is here, of every row of the page's tables."""
     text = (DOCS / "from-pymarl.md").read_text(encoding="utf-8")
-    others = {"config", "env-config", "out", "episodes", "which", "json", "checkpoint"}
-    assert flags_of(text) <= flags_known(["mappo", *FAMILIES["q_learning.md"]]) | others
+    return [(there, here) for there, here in re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE)]
+
+
+def pymarl_page() -> str:
+    """What the page says of phalanx: without PyMARL's own command and names."""
+    text = (DOCS / "from-pymarl.md").read_text(encoding="utf-8")
+    text = re.sub(r"^python .*", "", text, flags=re.MULTILINE)
+    return re.sub(r"^\| .+? \| (.+?) \|$", r"\1", text, flags=re.MULTILINE)
+
+
+def help_of(command: str, capsys) -> str:
+    with pytest.raises(SystemExit):
+        cli.run([command, "--help"])
+    return capsys.readouterr().out
+
+
+def flags_in(text: str) -> set[str]:
+    found = re.findall(r"(?<![\w-])--(?!env\.)([a-z][\w-]*)", text)
+    return {flag.removeprefix("no-") for flag in found}
+
+
+def test_the_page_for_pymarl_names_only_commands_that_there_are_with_their_options(capsys):
+    code = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", pymarl_page(), re.MULTILINE | re.DOTALL))
+    found = re.findall(r"\bphalanx ([a-z-]+)([^`\n]*)", code.replace("\\\n", " "))
+    assert {"train", "eval", "resume", "watch", "record", "plot"} <= {command for command, _ in found}
+    trains = flags_known(FAMILIES["q_learning.md"]) | {"config", "out"}
+    for command, words in found:
+        assert command in cli.COMMANDS
+        known = trains if command == "train" else flags_in(help_of(command, capsys))
+        assert flags_in(words) <= known, f"phalanx {command} {words}"
+
+
+def test_the_page_for_pymarl_names_only_options_that_there_are(capsys):
+    text = pymarl_page()
+    of_commands = {flag for name in ("eval", "resume", "watch") for flag in flags_in(help_of(name, capsys))}
+    learners = flags_known(["mappo", *FAMILIES["q_learning.md"]])
+    assert flags_in(text) <= learners | of_commands | {"config", "out", "metric"}
+    assert {"wandb", "epsilon-steps", "gif"} <= flags_in(text)
     of_env = {flag.removeprefix("no-").replace("-", "_") for flag in re.findall(r"--env\.([\w-]{2,})", text)}
     assert of_env <= set(registry.env_options("battle/3m"))
+
+
+def test_the_page_for_pymarl_denies_nothing_that_there_is():
+    """A setting that the page calls unsupported is no option by the same name, such as use_wandb."""
+    denied = [there for there, here in rows_of_pymarl() if re.match("not (supported|there)", here)]
+    names = {name.removeprefix("use_") for there in denied for name in re.findall(r"`(\w+)`", there)}
+    assert "per" in names  # prioritised replay: the rows are found
+    known = flags_known(FAMILIES["q_learning.md"])
+    assert not {name.replace("_", "-") for name in names} & (known | set(cli.COMMANDS))
+
+
+def test_the_page_for_pymarl_names_presets_environments_files_and_metrics_that_there_are():
+    text = pymarl_page()
+    presets = set(re.findall(r"--preset (\w+)", text)) - {"none"} | set(re.findall(r"preset `(\w+)`", text))
+    assert presets == {"pymarl", "pymarl2"}
+    of = {f"{algorithm}/{preset}" for algorithm in FAMILIES["q_learning.md"] for preset in presets}
+    assert of <= set(registry.presets())
+    envs = set(re.findall(r"`?\b((?:battle|mpe|switch)/\w+)", text)) - {"battle/v2_"}
+    assert envs <= set(registry.envs())
+    for path in re.findall(r"`(phalanx/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
+    algorithms = {word for words in re.findall(r"phalanx train (\w+)", text) for word in words.split()}
+    assert algorithms <= set(registry.algorithms())
+    metrics = jax.eval_shape(build("qmix", "debug/two_step").init, jnp.int32(0)).tally.metrics
+    assert set(re.findall(r"`learn/(\w+)`", text)) <= set(metrics)
+    spec = registry.make_env("battle/3m", {}).spec
+    played = summary(Played(jnp.zeros((2, spec.n_agents)), jnp.ones(2), jnp.zeros(2, bool)), spec)
+    assert set(re.findall(r"`eval/(\w+)`", text)) == set(played)
+    assert set(re.findall(r"`train/(\w+)`", text)) <= set(played)
 
 
 @pytest.mark.parametrize("name", PAGES)

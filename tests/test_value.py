@@ -16,6 +16,7 @@ from phalanx.errors import PhalanxError
 from phalanx.types import Observation
 
 SMALL = {"batch_steps": 64, "hidden": 8, "buffer": 200, "episodes": 6}
+LEARNT = {"value_loss", "td_error", "q_taken", "value_target"}
 ALGORITHMS = ("iql", "vdn", "qmix", "qplex")
 
 
@@ -227,6 +228,30 @@ def test_the_best_joint_action_is_each_agents_best(name):
         np.testing.assert_array_equal(grid[total[:, 0].argmax()], q.argmax(-1))
 
 
+def test_values_are_logged_by_group_where_agents_learn_their_own():
+    """The same network for all, and in a group for each agent: the mean of what is logged is the same."""
+    together, apart = (learner_of("iql", share=share, network="mlp") for share in ("all", "agent"))
+    batch, _ = batch_of(together)
+
+    @jax.jit
+    def compute():
+        half = together.algorithm.init(jax.random.key(1), 4).actor.params
+        found = []
+        for loop, params in (
+            (together, half),
+            (apart, jax.tree.map(lambda p: jnp.concatenate([p, p]), half)),
+        ):
+            weights = Weights(params, {})
+            found.append(loop.algorithm.loss(weights, weights, batch)[1])
+        return found
+
+    of_all, of_each = jax.device_get(compute())
+    assert of_all.keys() == of_each.keys() == LEARNT
+    for name, values in of_each.items():
+        np.testing.assert_allclose(values.mean(), of_all[name][0], rtol=1e-4, atol=1e-6, err_msg=name)
+        assert values[0] != values[1]
+
+
 @pytest.mark.parametrize(
     ("name", "network", "share"), [("iql", "mlp", "agent"), ("qmix", "gru", "type"), ("qplex", "gru", "all")]
 )
@@ -237,7 +262,10 @@ def test_an_update_moves_everything_once_there_are_episodes_enough(name, network
     update = jax.jit(algorithm.update)
     none_yet, metrics = update(learner, jax.tree.map(lambda x: x[:2], rollout), jax.random.key(0), CLOCK)
     assert none_yet.gradient_steps == 0
-    assert metrics["value_loss"] == 0
+    assert all(value == 0 for name, value in metrics.items() if name.partition("/")[0] == "value_loss")
+    of_group = {metric.partition("/")[0] for metric in metrics if "/" in metric}
+    of_agents = {"actor_lr", "actor_grad_norm"} | (LEARNT if name == "iql" else set())
+    assert of_group == (set() if share == "all" else of_agents)
     after = learner
     for i in range(3):
         after, metrics = update(after, rollout, jax.random.key(i), CLOCK)

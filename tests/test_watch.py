@@ -553,6 +553,18 @@ def test_metrics_reach_other_tools(tmp_path, monkeypatch):
     assert len(values) == 4
 
 
+def test_mlflow_gets_only_names_that_it_takes(tmp_path):
+    """It takes letters, digits and _ - . / space; a group may be called agent_0+agent_1."""
+    client = Recorder()
+    mlflow = mirrors.MLflow.__new__(mirrors.MLflow)
+    mlflow.client, mlflow.runs = client, {0: "r"}  # pyright: ignore[reportAttributeAccessIssue]
+    mlflow.log(0, 10, {"learn/entropy/agent_0+agent_1": 1.0, "learn/kl/all agents": 2.0})
+    assert [args[1] for _, args, _ in client.calls] == [
+        "learn/entropy/agent_0_agent_1",
+        "learn/kl/all agents",
+    ]
+
+
 def test_tools_that_fail_are_told_of_once(tmp_path, monkeypatch, capsys):
     def init(**_):
         raise SystemExit("no\nlogin")

@@ -43,8 +43,8 @@ class IA2C(ActorCritic):
 
     def update(self, learner, rollout, key, clock):
         learner, batch, starts, metrics = self.digest(learner, rollout)
-        learner, logged = self.step(learner, batch, starts, clock)
-        return learner, {**metrics, **logged, **self.learning_rates(clock)}
+        learner, (actor, critic) = self.step(learner, batch, starts, clock)
+        return learner, {**metrics, **self.network_metrics(actor, critic, clock)}
 
     def returns(self, rollout, reward, values, next_values):
         ends, cuts = self.ends(rollout), rollout.truncated[..., None]
@@ -60,10 +60,8 @@ class IA2C(ActorCritic):
         log_prob = self.distribution.log_prob(out, seen.avail, batch.drawn)
         entropy = self.distribution.entropy(out, seen.avail)
         loss = -batch.advantage * log_prob - self.config.entropy * entropy
-        metrics = {
-            "policy_loss": masks.masked_mean(-batch.advantage * log_prob, seen.alive),
-            "entropy": masks.masked_mean(entropy, seen.alive),
-        }
+        logged = {"policy_loss": -batch.advantage * log_prob, "entropy": entropy}
+        metrics = self.group_means(self.actor_groups, logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
 

@@ -71,10 +71,10 @@ class COMA(Actors):
         self.critic_rates = self._rates(
             config.critic_lr, self.critic_groups, config.critic_group_lr, "critic_group_lr"
         )
-        # Where observations hold the last action: by name, wherever it stands.
-        self.last_actions = np.array(
-            [i for i, name in enumerate(spec.obs_features[0]) if name.startswith("last action ")], int
-        )
+        # Where observations hold the agent's last action: by name, wherever it stands.
+        column = {name: i for i, name in enumerate(spec.obs_features[0])}
+        names = [f"last action {u}" for u in range(spec.n_actions)] if config.last_action else []
+        self.last_actions = np.array([column[name] for name in names], int)
         joint = spec.n_agents * spec.n_actions
         seen = spec.state_size + spec.obs_size + joint * (1 + config.last_action)
         self.critic = self._network(seen, spec.n_actions, head_gain=1.0, kind="mlp")
@@ -171,7 +171,7 @@ class COMA(Actors):
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
         counted = self.valued(observation.alive)
         means = masks.grouped_mean(losses.squared(error), counted, self.critic_groups.membership)
-        return means.sum(), {"value_loss": means.mean()}
+        return means.sum(), {"value_loss": means}
 
     # Learning
 
@@ -209,16 +209,11 @@ class COMA(Actors):
             updates=updates,
             gradient_steps=learner.gradient_steps + c.critic_epochs * c.critic_minibatches + 1,
         )
+        of_actors = {**actor_metrics, "actor_grad_norm": actor_norms}
+        of_critics = {**critic_metrics, "critic_grad_norm": critic_norms}
         metrics = {
-            **critic_metrics,
-            **actor_metrics,
-            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
-            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
-            **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
-            **self.by_group("critic_lr", self.critic_groups, self.critic_rates.at(clock)),
-            "explained_variance": losses.explained_variance(distributions.chosen(q, rollout.action), target),
-            "value_target": target.mean(),
-            "value_target_std": target.std(),
+            **self.network_metrics(of_actors, of_critics, clock),
+            **self.value_metrics(distributions.chosen(q, rollout.action), target),
             "epsilon": learner.epsilon,
             "dead": 1 - rollout.observation.alive.mean(),
         }
@@ -241,11 +236,8 @@ class COMA(Actors):
         entropy = distributions.entropy(log_policy, seen.avail)
         gain = jax.lax.stop_gradient(advantage) * jnp.where(seen.alive, log_prob, 0.0)
         loss = -gain - self.config.entropy * entropy
-        metrics = {
-            "policy_loss": masks.masked_mean(-gain, seen.alive),
-            "entropy": masks.masked_mean(entropy, seen.alive),
-            "advantage_size": masks.masked_mean(jnp.abs(advantage), seen.alive),
-        }
+        logged = {"policy_loss": -gain, "entropy": entropy, "advantage_size": jnp.abs(advantage)}
+        metrics = self.group_means(self.actor_groups, logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
     def networks(self):

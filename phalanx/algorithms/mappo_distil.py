@@ -144,14 +144,15 @@ class MAPPODistil(PPO):
             distiller=distilled.optimiser,
             gradient_steps=learner.gradient_steps + steps,
         )
-        norms = {
-            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
-            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
-            **self.by_group("distil_grad_norm", self.actor_groups, distil_norms),
-            **self.by_group("distil_lr", self.actor_groups, self.distil_rates.at(clock)),
+        of_actors = {
+            **policy_metrics,
+            **distil_metrics,
+            "actor_grad_norm": actor_norms,
+            "distil_grad_norm": distil_norms,
+            "distil_lr": self.distil_rates.at(clock),
         }
-        logged = {**metrics, **policy_metrics, **value_metrics, **distil_metrics, **norms}
-        return learner, {**logged, **self.learning_rates(clock)}
+        of_critics = {**value_metrics, "critic_grad_norm": critic_norms}
+        return learner, {**metrics, **self.network_metrics(of_actors, of_critics, clock)}
 
     def distil_loss(self, params: PyTree, data: PyTree, memory: Array) -> tuple[Array, dict[str, Array]]:
         """The value head's error and the KL from the policy before; each group's mean, summed."""
@@ -161,10 +162,8 @@ class MAPPODistil(PPO):
         error = losses.squared(value - target)
         moved = self.distribution.kl(before, out, seen.avail)
         loss = error + self.config.distil_beta * moved
-        metrics = {
-            "distil_error": masks.masked_mean(error, seen.alive),
-            "distil_kl": masks.masked_mean(moved, seen.alive),
-        }
+        logged = {"distil_error": error, "distil_kl": moved}
+        metrics = self.group_means(self.actor_groups, logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
 

@@ -1,7 +1,9 @@
 """Losses, element by element: whoever calls them masks and averages."""
 
 import jax.numpy as jnp
+import numpy as np
 
+from phalanx.ops import masks
 from phalanx.types import Array
 
 
@@ -31,6 +33,12 @@ def clipped_value_loss(loss, value: Array, old_value: Array, target: Array, clip
     return jnp.maximum(loss(value - target), loss(near - target))
 
 
-def explained_variance(values: Array, targets: Array) -> Array:
-    """1 when values tell targets exactly, 0 when they are no better than a constant; () ."""
-    return 1.0 - jnp.var(targets - values) / jnp.maximum(jnp.var(targets), 1e-8)
+def explained_variance(values: Array, targets: Array, membership: Array | np.ndarray) -> Array:
+    """How well each group's values (..., A) tell its targets: (G,), with `membership` (G, A) of 0 and 1.
+
+    1 when they tell them exactly, 0 when they are no better than a constant.
+    """
+    everyone = jnp.ones(targets.shape, bool)
+    _, missed = masks.grouped_moments(targets - values, everyone, membership)
+    _, var = masks.grouped_moments(targets, everyone, membership)
+    return 1.0 - missed / jnp.maximum(var, 1e-8)

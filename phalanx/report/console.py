@@ -1,7 +1,17 @@
 """What a run says while it runs: a progress bar on a terminal, plain lines anywhere else."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.report import plots
+
+MAIN = ("return", "return_std", "win_rate", "length")  # what one line shows of an evaluation
+FEW = 4  # types or teams whose returns it shows as well
+BLOCKS, PLAIN = "▁▂▃▄▅▆▇█", "_.-=+*#@"  # the levels of a curve in text; where blocks cannot be printed
+WIDTH = 40  # characters of such a curve, at most
 
 
 def number(value: float) -> str:
@@ -33,6 +43,28 @@ def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+
+
+def main_metrics(values: Mapping[str, Any]) -> dict[str, float]:
+    """What one line can show of an evaluation: the main metrics, and returns by type where they are few."""
+    by_type = [name for name in values if name.startswith("return/")]
+    names = [*MAIN, *by_type] if len(by_type) <= FEW else MAIN
+    return {name: values[name] for name in names if name in values}
+
+
+def text_curve(
+    values: Sequence[float] | np.ndarray, low: float, high: float, encoding: str | None = "utf-8"
+) -> str:
+    """Values as a line of blocks between `low` and `high`; in plain ASCII if `encoding` has no blocks."""
+    try:
+        BLOCKS.encode(encoding or "ascii")
+        levels = BLOCKS
+    except (UnicodeEncodeError, LookupError):
+        levels = PLAIN
+    # Many values share a character: each shows the mean of its part.
+    parts = np.array_split(np.asarray(values, float), min(len(values), WIDTH))
+    heights = (np.array([part.mean() for part in parts]) - low) / max(high - low, 1e-12)
+    return "".join(levels[round(height * (len(levels) - 1))] for height in np.clip(heights, 0, 1))
 
 
 class Console:
@@ -79,6 +111,23 @@ class Console:
         pace = f"{round(rate):>9,} steps/s  {duration(left):>7} left" if rate else " " * 31
         self.say(
             f"{done:>10,}  {shown}" if self._bar is not None else f"{done:>12,} env steps  {pace}  {shown}"
+        )
+
+    def curve(self, rows: list[dict[str, Any]]) -> None:
+        """Show how greedy evaluations went over a run: wins, or else returns, as the mean over seeds."""
+        for name in ("win_rate", "return"):
+            found = plots.curve(rows, f"eval/{name}")
+            if found is not None and len(found[0]):
+                break
+        else:
+            return
+        steps, values = found[0], found[1].mean(axis=0)
+        low, high = (0, 1) if name == "win_rate" else (values.min(), values.max())
+        drawn = text_curve(values, low, high, getattr(sys.stdout, "encoding", None))
+        seeds = f", mean of {len(found[1])} seeds" if len(found[1]) > 1 else ""
+        self.say(
+            f"{name}  {number(float(values[0]))} {drawn} {number(float(values[-1]))}  "
+            f"(greedy evaluations, {steps[0]:,} to {steps[-1]:,} env steps{seeds})"
         )
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ without it: the numbers are in metrics.jsonl all the same.
 import dataclasses
 import hashlib
 import queue
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -93,7 +94,8 @@ class MLflow:
         if seed not in self.runs:
             self.runs[seed] = self._run(seed)
         for name, value in values.items():
-            self.client.log_metric(self.runs[seed], name, value, step=step)
+            # Names of agents and groups may have characters that MLflow refuses, such as a+b.
+            self.client.log_metric(self.runs[seed], re.sub(r"[^\w./ -]", "_", name), value, step=step)
 
     def _run(self, seed: int) -> str:
         identity = f"{_identity(self.folder)}-{seed}"

@@ -1,11 +1,14 @@
 """Learning curves: a line for the mean over seeds and a band for their range."""
 
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.errors import PhalanxError
+from phalanx.errors import PhalanxError, suggest
 from phalanx.registry import read_toml
 from phalanx.report import metrics
 
@@ -16,9 +19,30 @@ PANELS = {
     "eval/win_rate": "greedy win rate",
     "train/return": "sampled return while training",
 }
+COLUMNS = 3  # panels beside each other
+INSIDE = 6  # lines whose legend fits inside a panel
+
+Rows = list[dict[str, Any]]
 
 
-def curve(rows: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray] | None:
+class Line(NamedTuple):
+    """One metric of one run."""
+
+    label: str
+    steps: np.ndarray
+    """(P,)"""
+    values: np.ndarray
+    """(S, P)"""
+
+
+class Panel(NamedTuple):
+    """One picture: its title and its lines."""
+
+    title: str
+    lines: list[Line]
+
+
+def curve(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Env steps (P,) and the metric of every seed (S, P); None when the run does not have it.
 
     Only points that all seeds have are kept.
@@ -50,43 +74,84 @@ def labels(folders: list[Path]) -> list[str]:
     ]
 
 
-def plot(folders: list[Path], out: Path) -> list[Path]:
-    """Draw the curves of some runs into `out`.png and .svg; returns the files."""
+def plot(folders: list[Path], out: Path | None = None, wanted: Sequence[str] = ()) -> list[Path]:
+    """Draw curves of some runs to .png and .svg; returns the files.
+
+    `wanted` are metrics of metrics.jsonl, or patterns such as `learn/entropy/*` (default: returns and wins).
+    `out` is a path without ending (default: in `plots/`).
+    """
+    runs = list(zip(labels(folders), map(metrics.read, folders), strict=True))
+    if wanted:
+        panels = [panel for each in wanted for panel in _panels(each, runs)]
+    else:
+        found = (Panel(title, _lines([name], runs)) for name, title in PANELS.items())
+        panels = [panel for panel in found if panel.lines]
+    if not panels:
+        raise PhalanxError(f"nothing to plot yet in {', '.join(str(folder) for folder in folders)}")
+    return _write(panels, out or _default(folders, wanted))
+
+
+def _panels(wanted: str, runs: list[tuple[str, Rows]]) -> list[Panel]:
+    """The pictures of a metric or a pattern: of one run all in one, of several runs one for each metric."""
+    known = dict.fromkeys(name for _, rows in runs for row in rows for name in row if name != "seed")
+    names = [wanted] if wanted in known else [name for name in known if fnmatchcase(name, wanted)]
+    if not names:
+        groups = {name: "/".join([*name.split("/")[:2], "*"]) for name in known if name.count("/") > 1}
+        near = suggest(wanted, {*known, *groups.values()}) or suggest(
+            wanted, {groups.get(name, name) for name in known}
+        )
+        raise PhalanxError(f"there is no metric {wanted!r} in these runs.{near}")
+    if len(runs) == 1 and len(names) > 1:
+        panels = [Panel(wanted.removesuffix("/*"), _lines(names, runs, wanted.partition("*")[0]))]
+    else:
+        panels = [Panel(PANELS.get(name, name), _lines([name], runs)) for name in names]
+    for panel in panels:
+        if not panel.lines:
+            raise PhalanxError(f"{panel.title} has no values yet in these runs")
+    return panels
+
+
+def _lines(names: list[str], runs: list[tuple[str, Rows]], prefix: str = "") -> list[Line]:
+    """A line for each run and metric that has values, called by its run, or by its metric behind `prefix`."""
+    lines = []
+    for run, rows in runs:
+        for name in names:
+            if (points := curve(rows, name)) is not None:
+                seeds = f" ({len(points[1])} seeds)" if len(points[1]) > 1 else ""
+                lines.append(Line((name.removeprefix(prefix) if prefix else run) + seeds, *points))
+    return lines
+
+
+def _default(folders: list[Path], wanted: Sequence[str]) -> Path:
+    """Where a picture goes: beside its run, named after what it shows."""
+    name = re.sub(r"[^\w.]+", "-", "-".join(wanted)).strip("-")[:80] or "curves"
+    return (folders[0] / "plots" if len(folders) == 1 else Path("plots")) / name
+
+
+def _write(panels: list[Panel], out: Path) -> list[Path]:
+    """Draw panels into `out`.png and .svg."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = list(zip(labels(folders), map(metrics.read, folders), strict=True))
-    panels = [name for name in PANELS if any(curve(rows, name) is not None for _, rows in found)]
-    if not panels:
-        raise PhalanxError(f"nothing to plot yet in {', '.join(str(folder) for folder in folders)}")
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
+    files = [stem.parent / f"{stem.name or 'curves'}{ending}" for ending in (".png", ".svg")]
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(
-            1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained"
+            rows, columns, figsize=(4.6 * columns, 3.4 * rows), squeeze=False, layout="constrained"
         )
-        for axis, name in zip(axes[0], panels, strict=True):
-            for i, (name_of_run, rows) in enumerate(found):
-                points = curve(rows, name)
-                if points is None:
-                    continue
-                steps, values = points
-                colour = COLOURS[i % len(COLOURS)]
-                seeds = f" ({len(values)} seeds)" if len(values) > 1 else ""
-                axis.plot(steps, values.mean(0), color=colour, label=name_of_run + seeds)
-                if len(values) > 1:
-                    axis.fill_between(
-                        steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0
-                    )
-            axis.set_title(PANELS[name])
-            axis.set_xlabel("env steps")
-            axis.xaxis.set_major_formatter(thousands)
-            axis.grid(alpha=0.25)
-            if name.endswith("win_rate"):
-                axis.set_ylim(-0.03, 1.03)
-        axes[0][0].legend(frameon=False, fontsize=8)
-        stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
-        files = [stem.parent / f"{stem.name or 'curves'}{ending}" for ending in (".png", ".svg")]
+        told = []
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            _draw(axis, panel)
+            names = [line.label for line in panel.lines]
+            if names not in told:  # the same lines need no second legend
+                _legend(axis, len(names))
+                told.append(names)
+        for axis in axes.flat[len(panels) :]:
+            axis.axis("off")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             for file in files:
@@ -96,3 +161,34 @@ def plot(folders: list[Path], out: Path) -> list[Path]:
         finally:
             plt.close(figure)
     return files
+
+
+def _draw(axis: Any, panel: Panel) -> None:
+    for line, colour in zip(panel.lines, _colours(len(panel.lines)), strict=True):
+        axis.plot(line.steps, line.values.mean(0), color=colour, label=line.label)
+        if len(line.values) > 1:
+            low, high = line.values.min(0), line.values.max(0)
+            axis.fill_between(line.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axis.set_title(panel.title)
+    axis.set_xlabel("env steps")
+    axis.xaxis.set_major_formatter(thousands)
+    axis.grid(alpha=0.25)
+    if panel.title.endswith(("win_rate", "win rate")):
+        axis.set_ylim(-0.03, 1.03)
+
+
+def _colours(lines: int) -> list[Any]:
+    if lines <= len(COLOURS):
+        return list(COLOURS[:lines])
+    import matplotlib
+
+    return [matplotlib.colormaps["viridis"](i / lines) for i in range(lines)]
+
+
+def _legend(axis: Any, lines: int) -> None:
+    if lines <= INSIDE:
+        axis.legend(frameon=False, fontsize=8)
+    else:
+        axis.legend(
+            frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), ncols=1 + (lines - 1) // 18
+        )

@@ -37,12 +37,31 @@ def play(env: AutoReset, algorithm: Algorithm, policy: PyTree, key: Array, episo
 
 
 def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
-    """Means over the episodes of one seed. A return is the mean over agents of their rewards' sums."""
-    returns = np.asarray(played.returns, np.float64)
-    result = {"return": float(returns.mean()), "length": float(np.mean(played.length))}
+    """Means over the episodes of one seed. A return is the mean over agents of their rewards' sums.
+
+    `_std` are standard deviations over the episodes.
+    """
+    returns = np.asarray(played.returns, np.float64)  # (E, A)
+    result = {
+        "return": float(returns.mean()),
+        "return_std": float(returns.mean(axis=1).std()),
+        "length": float(np.mean(played.length)),
+    }
     if spec.has_win:
         result["win_rate"] = float(np.mean(played.won))
-    return result | returns_by_type(returns.mean(axis=0), spec)
+    return result | returns_by_type(returns.mean(axis=0), spec) | returns_by_agent(returns, spec)
+
+
+def returns_by_agent(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
+    """Mean and deviation of each agent's return (E, A) over the episodes, where agents' rewards differ."""
+    if spec.common_reward or spec.n_agents == 1:
+        return {}
+    found = {"agent_return": returns.mean(axis=0), "agent_return_std": returns.std(axis=0)}
+    return {
+        f"{name}/{agent}": float(value)
+        for name, values in found.items()
+        for agent, value in zip(spec.agents, values, strict=True)
+    }
 
 
 def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:

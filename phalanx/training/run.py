@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
-from phalanx.report.metrics import MetricsWriter
+from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint, device, keys
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
@@ -415,4 +415,5 @@ def finish(trainer: Trainer, record: Record, console: Console) -> None:
             f"{key} {result[key]:.3g}" for key in ("return", "win_rate", "length") if key in result
         )
         console.say(f"{name:>5} parameters, {result['episodes']} greedy episodes a seed: {shown}")
+    console.curve(read(record.folder))
     console.say(f"finished in {trainer.seconds:.0f} s, compile included")

@@ -190,7 +190,7 @@ class ActorCritic(Actors):
 
     @abstractmethod
     def actor_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
-        """What the actors descend, and scalars to log."""
+        """What the actors descend, and values to log, (G,)."""
 
     def digest(self, learner: Any, rollout: Transition):
         """From a rollout make what the losses need; also move the value scale and the critic's memory on.
@@ -222,12 +222,7 @@ class ActorCritic(Actors):
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
         starts = Starts(self._starts(rollout.memory), self._starts(before))
         learner = learner._replace(critic=critic, value_norm=norm, critic_memory=memories[-1])
-        metrics = {
-            "explained_variance": losses.explained_variance(values, target),
-            "value_target": target.mean(),
-            "value_target_std": target.std(),
-            "dead": 1 - alive.mean(),
-        }
+        metrics = {**self.value_metrics(values, target), "dead": 1 - alive.mean()}
         return learner, jax.tree.map(self._chunks, batch), starts, metrics
 
     def rescale(
@@ -247,7 +242,7 @@ class ActorCritic(Actors):
         return critic._replace(params={**critic.params, "head": {"kernel": kernel, "bias": bias}}), new
 
     def step(self, learner: Learner, batch: Batch, starts: Starts, clock: Clock):
-        """One gradient step of actor and critic on a minibatch (L, N, ...)."""
+        """One gradient step of both networks on a minibatch (L, N, ...); also what to log of each, (G,)."""
         actor_grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
             learner.actor.params, batch, starts.actor
         )
@@ -257,18 +252,8 @@ class ActorCritic(Actors):
         actor, actor_norms = self.descend(learner.actor, actor_grads, self.actor_rates.at(clock))
         critic, critic_norms = self.descend(learner.critic, critic_grads, self.critic_rates.at(clock))
         learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + 1)
-        norms = {
-            **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
-            **self.by_group("critic_grad_norm", self.critic_groups, critic_norms),
-        }
-        return learner, {**actor_metrics, **critic_metrics, **norms}
-
-    def learning_rates(self, clock: Clock) -> dict[str, Array]:
-        """What is logged of them."""
-        return {
-            **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
-            **self.by_group("critic_lr", self.critic_groups, self.critic_rates.at(clock)),
-        }
+        of_actors = {**actor_metrics, "actor_grad_norm": actor_norms}
+        return learner, (of_actors, {**critic_metrics, "critic_grad_norm": critic_norms})
 
     def critic_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
         """The value loss on the normalised scale; each group's mean, summed."""
@@ -276,7 +261,7 @@ class ActorCritic(Actors):
         loss = self.value_loss(value, batch)
         counted = self.valued(batch.observation.alive)
         means = masks.grouped_mean(loss, counted, self.critic_groups.membership)
-        return means.sum(), {"value_loss": means.mean()}
+        return means.sum(), {"value_loss": means}
 
     def value_loss(self, value: Array, batch: Batch) -> Array:
         """What each value (L, N, A) is off."""

@@ -5,6 +5,7 @@ recurrence), each with the memory that was held when it was played. Agents stay 
 what lets a critic with a common view be computed once an environment.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -12,10 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.shared.agents import Agents, AgentsConfig, Half
+from phalanx.algorithms.shared.rates import Rates
 from phalanx.config import option
 from phalanx.errors import PhalanxError
-from phalanx.ops import distributions
-from phalanx.types import Array, PyTree
+from phalanx.networks import sharing
+from phalanx.ops import distributions, losses, masks
+from phalanx.types import Array, Clock, PyTree
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,12 @@ class ActorsConfig(AgentsConfig):
 
 
 class Actors(Agents):
-    """A team that acts by policies."""
+    """A team that acts by policies. Subclasses make its critics, with `critic_groups` and `critic_rates`."""
 
     Config = ActorsConfig
     config: ActorsConfig
+    critic_groups: sharing.Groups
+    critic_rates: Rates
 
     def __init__(self, config: ActorsConfig, spec):
         super().__init__(config, spec)
@@ -86,7 +91,7 @@ class Actors(Agents):
         """Train one network for some epochs of some minibatches of `count` chunks.
 
         `part` picks a minibatch by its chunks' numbers, and `loss(params, *part(numbers))` also gives scalars
-        to log. Returns the network, the means of the scalars, and the mean gradient norms (G,).
+        to log, (G,). Returns the network, the means of the scalars, and the mean gradient norms (G,).
         """
         epochs, minibatches = passes
 
@@ -101,6 +106,26 @@ class Actors(Agents):
 
         half, logged = jax.lax.scan(epoch, half, jax.random.split(key, epochs))
         return half, *jax.tree.map(lambda x: x.sum((0, 1)) / max(epochs * minibatches, 1), logged)
+
+    def value_metrics(self, values: Array, target: Array) -> dict[str, Array]:
+        """How well critics tell their targets, both (T, B, A): what is logged of it."""
+        members = self.critic_groups.membership
+        mean, var = masks.grouped_moments(target, jnp.ones_like(target, bool), members)
+        logged = {
+            "explained_variance": losses.explained_variance(values, target, members),
+            "value_target": mean,
+            "value_target_std": jnp.sqrt(var),
+        }
+        return self.by_group(self.critic_groups, logged)
+
+    def network_metrics(
+        self, actor: Mapping[str, Array], critic: Mapping[str, Array], clock: Clock
+    ) -> dict[str, Array]:
+        """What is logged of the groups of actors and of critics, from values (G,); also learning rates."""
+        return {
+            **self.by_group(self.actor_groups, {**actor, "actor_lr": self.actor_rates.at(clock)}),
+            **self.by_group(self.critic_groups, {**critic, "critic_lr": self.critic_rates.at(clock)}),
+        }
 
     def next_outputs(self, params: PyTree, obs: Array, memories: Array) -> Array:
         """What actors put out for what truly came next, each from the memory at its own step: (T, B, A, F).

@@ -4,7 +4,7 @@ Everything that is learnt is learnt a group at a time: gradient clipping and the
 own, so that with one group an agent the agents learn independently.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from phalanx.data.replay import Episodes
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.torsos import Network
+from phalanx.ops import masks
 from phalanx.types import Array, PyTree, Transition
 
 Reward = Literal["own", "mean", "sum"]
@@ -176,11 +177,20 @@ class Agents(Algorithm):
         norms = each_group(lambda g: jnp.float32(optax.global_norm(g)))(grads)
         return Half(jax.tree.map(step, half.params, updates), optimiser), norms
 
-    def by_group(self, name: str, groups: sharing.Groups, values: Array) -> dict[str, Array]:
-        """What is logged of something that each group has, (..., G)."""
+    @staticmethod
+    def group_means(groups: sharing.Groups, values: Mapping[str, Array], mask: Array) -> dict[str, Array]:
+        """The mean of each of `values` (..., A) over the agents of each group, where `mask`: (G,)."""
+        return {name: masks.grouped_mean(x, mask, groups.membership) for name, x in values.items()}
+
+    @staticmethod
+    def by_group(groups: sharing.Groups, values: Mapping[str, Array]) -> dict[str, Array]:
+        """The scalars to log of values (G,): `NAME`, or `NAME/GROUP` where there are several groups.
+
+        Losses return (G,) and this comes last, because inside a scan every scalar costs an operation a step.
+        """
         if groups.count == 1:
-            return {name: values[..., 0]}
-        return {f"{name}/{group}": values[..., g] for g, group in enumerate(groups.names)}
+            return {name: x[0] for name, x in values.items()}
+        return {f"{name}/{group}": x[g] for name, x in values.items() for g, group in enumerate(groups.names)}
 
     def _describe(self, role: str, groups: sharing.Groups, network: Network, sees: str) -> Networks:
         shapes = jax.eval_shape(network.init, jax.random.key(0))

@@ -51,7 +51,8 @@ class PPO(ActorCritic):
             return jax.lax.scan(minibatch, learner, order.reshape(self.config.minibatches, -1))
 
         learner, logged = jax.lax.scan(epoch, learner, jax.random.split(key, self.config.epochs))
-        return learner, {**metrics, **jax.tree.map(jnp.mean, logged), **self.learning_rates(clock)}
+        actor, critic = jax.tree.map(lambda x: x.mean((0, 1)), logged)
+        return learner, {**metrics, **self.network_metrics(actor, critic, clock)}
 
     def returns(self, rollout, reward, values, next_values):
         return returns.gae(
@@ -75,12 +76,13 @@ class PPO(ActorCritic):
         surrogate = losses.clipped_surrogate(ratio, batch.advantage, self.config.clip)
         entropy = self.distribution.entropy(out, seen.avail)
         loss = surrogate - self.config.entropy * entropy
-        metrics = {
-            "policy_loss": masks.masked_mean(surrogate, seen.alive),
-            "entropy": masks.masked_mean(entropy, seen.alive),
-            "kl": masks.masked_mean(ratio - 1 - log_ratio, seen.alive),
-            "clip_fraction": masks.masked_mean(jnp.abs(ratio - 1) > self.config.clip, seen.alive),
+        logged = {
+            "policy_loss": surrogate,
+            "entropy": entropy,
+            "kl": ratio - 1 - log_ratio,
+            "clip_fraction": jnp.abs(ratio - 1) > self.config.clip,
         }
+        metrics = self.group_means(self.actor_groups, logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
     def value_loss(self, value: Array, batch: Batch) -> Array:

@@ -23,7 +23,7 @@ from phalanx.data.normalise import RunningNorm
 from phalanx.data.replay import Episodes, Replay
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
-from phalanx.ops import distributions, losses, masks, returns
+from phalanx.ops import distributions, losses, returns
 from phalanx.ops.batching import at_size
 from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, PyTree, Transition
@@ -111,6 +111,7 @@ class Value(Agents):
     def __init__(self, config: ValueConfig, spec):
         super().__init__(config, spec)
         self.actor = self._network(spec.obs_size, spec.n_actions, head_gain=1.0)
+        self.loss_groups = self._loss_groups()
         self.mixer_rates = self._rates(config.lr, sharing.partition(["mixer"]))
 
     def _scale(self) -> optax.GradientTransformation:
@@ -225,11 +226,7 @@ class Value(Agents):
             moves = (steps % c.target_every == 0) * c.target_rate
             new = Weights(actor.params, mixer.params)
             target = jax.tree.map(lambda o, n: (1 - moves) * o + moves * n, target, new)
-            norms = {
-                **self.by_group("actor_grad_norm", self.actor_groups, actor_norms),
-                "mixer_grad_norm": mixer_norm[0],
-            }
-            return (actor, mixer, target, steps), {**metrics, **norms}
+            return (actor, mixer, target, steps), (metrics, actor_norms, mixer_norm[0])
 
         after, logged = jax.lax.scan(step, before, jax.random.split(key, c.gradient_steps))
         # Before there are episodes enough nothing is learnt. The replay is never chosen between: it is large.
@@ -243,9 +240,12 @@ class Value(Agents):
             epsilon=linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps),
             gradient_steps=steps,
         )
+        errors, norms, mixer_norm = jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged)
+        of_agents = {"actor_grad_norm": norms, "actor_lr": self.actor_rates.at(clock)}
         metrics = {
-            **jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged),
-            **self.by_group("actor_lr", self.actor_groups, self.actor_rates.at(clock)),
+            **self.by_group(self.loss_groups, errors),
+            **self.by_group(self.actor_groups, of_agents),
+            "mixer_grad_norm": mixer_norm,
             "mixer_lr": self.mixer_rates.at(clock)[0],
             "epsilon": learner.epsilon,
             "replay_episodes": kept.count.astype(jnp.float32),
@@ -278,7 +278,10 @@ class Value(Agents):
         return (reward - mean) / norm.std[0]
 
     def loss(self, weights: Weights, target: Weights, batch: Episodes) -> tuple[Array, dict[str, Array]]:
-        """How far values of what was done are from their targets, over the steps that were taken."""
+        """How far values of what was done are from their targets, over the steps that were taken.
+
+        The mean of each of `loss_groups`, summed; also values to log, (G,).
+        """
         q = self.q_values(weights.actor, batch)
         taken = distributions.chosen(q[:-1], batch.action)
         value = self.mix(
@@ -291,22 +294,17 @@ class Value(Agents):
             if self.config.value_loss == "squared"
             else losses.huber(error, self.config.huber_delta)
         )
-        valid = self.counted(batch)
-        metrics = {
-            "value_loss": masks.masked_mean(size, valid),
-            "td_error": masks.masked_mean(jnp.abs(error), valid),
-            "q_taken": masks.masked_mean(value, valid),
-            "value_target": masks.masked_mean(aim, valid),
-        }
-        return self.overall(size, valid), metrics
+        logged = {"value_loss": size, "td_error": jnp.abs(error), "q_taken": value, "value_target": aim}
+        metrics = self.group_means(self.loss_groups, logged, self.counted(batch))
+        return metrics["value_loss"].sum(), metrics
 
     def counted(self, batch: Episodes) -> Array:
         """Which values are learnt, (L, N, K): of steps that were taken."""
         return batch.valid[..., None] & self.valued(batch.observation.alive[:-1])
 
-    def overall(self, size: Array, valid: Array) -> Array:
-        """One loss of many (L, N, K): each group's mean, summed, so that groups learn as if alone."""
-        return masks.grouped_mean(size, valid, self.actor_groups.membership).sum()
+    def _loss_groups(self) -> sharing.Groups:
+        """Whose values (..., K) have one mean loss: each group's agents, so that groups learn as if alone."""
+        return self.actor_groups
 
     def q_values(self, params: PyTree, batch: Episodes) -> Array:
         """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
@@ -383,5 +381,5 @@ class Mixed(Value):
     def counted(self, batch: Episodes) -> Array:
         return batch.valid[..., None]
 
-    def overall(self, size: Array, valid: Array) -> Array:
-        return masks.masked_mean(size, valid)
+    def _loss_groups(self) -> sharing.Groups:
+        return sharing.partition(["team"])
