@@ -20,8 +20,25 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PHALANX_CACHE") or Path(base) / "phalanx")
 
 
+FORKED = (
+    "JAX was started before this process was forked, and would hang in it: start workers with "
+    "multiprocessing's 'spawn' or 'forkserver', or fork them before anything is reset or trained"
+)
+_started_in: int | None = None  # the process that JAX was started in
+
+
+def require_own_process() -> None:
+    """Refuse to compute in a child of the process that started JAX: its threads are not here."""
+    global _started_in
+    if _started_in is None:
+        _started_in = os.getpid()
+    elif _started_in != os.getpid():
+        raise PhalanxError(FORKED)
+
+
 def configure() -> None:
     """Make sure that JAX can be trusted here, and switch on its cache of compiled programs."""
+    require_own_process()
     _require_right_sums()
     _use_cache()
 
@@ -47,6 +64,7 @@ def _use_cache() -> None:
 
 def first():
     """The device that runs run on."""
+    require_own_process()
     try:
         return jax.devices()[0]
     except (RuntimeError, AssertionError) as error:
