@@ -227,6 +227,17 @@ def test_what_is_seen_is_what_smacv2_shows(name):
         assert_view(view, s, obs="obs_all_known")
 
 
+@pytest.mark.parametrize("race", RACES)
+def test_smacv2s_defaults_show_no_place_and_fixed_ranges(race):
+    name = f"{race}_5_vs_5"
+    env, info = v2(name, obs_position=False, unit_ranges=False), told(f"v2plain/{name}/info")
+    assert (env.spec.obs_size, env.spec.state_size) == (info["obs_shape"], info["state_shape"])
+    look = looker(env)
+    for k in range(2):
+        s = situation(f"v2plain/{name}/{k}/")
+        assert_view(look(as_state(env, s, kinds=kinds_of(env, s))), s, obs="obs_all_known")
+
+
 def kinds_of(env: Any, s: dict[str, np.ndarray]) -> jnp.ndarray:
     names = [unit.name for unit in env._world.types]
     numbers = np.concatenate([s["ally_type"], s["enemy_type"]])

@@ -1,6 +1,5 @@
 """What the fronts share: which environment is meant, its seed, and whether actions can be played."""
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,10 +12,6 @@ from phalanx.errors import PhalanxError
 from phalanx.types import EnvSpec
 
 Program = Callable[..., Any]
-
-# PyMARL and its children set the root logger to DEBUG, and JAX would write hundreds of lines.
-if logging.getLogger("jax").level == logging.NOTSET:
-    logging.getLogger("jax").setLevel(logging.WARNING)
 
 
 def programs(env: Env) -> tuple[Program, Program]:

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import threading
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,16 +25,33 @@ FORKED = (
     "JAX was started before this process was forked, and would hang in it: start workers with "
     "multiprocessing's 'spawn' or 'forkserver', or fork them before anything is reset or trained"
 )
-_started_in: int | None = None  # the process that JAX was started in
+PATIENCE = 60.0  # seconds that JAX has to answer in a forked process
+_imported_in = os.getpid()
+_started_in: int | None = None  # the process that we started JAX in
 
 
 def require_own_process() -> None:
     """Refuse to compute in a child of the process that started JAX: its threads are not here."""
     global _started_in
-    if _started_in is None:
-        _started_in = os.getpid()
-    elif _started_in != os.getpid():
+    if _started_in == os.getpid():
+        return
+    if _started_in is not None or (_imported_in != os.getpid() and not _answers()):
         raise PhalanxError(FORKED)
+    _started_in = os.getpid()
+
+
+def _answers() -> bool:
+    """Whether JAX computes here, in a forked process whose parent may have started JAX without us."""
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            jax.jit(lambda x: x + 1)(1).block_until_ready()
+        finally:
+            done.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    return done.wait(PATIENCE)
 
 
 def configure() -> None:
