@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.compat.smac import TYPE_NUMBERS
+from phalanx.compat.units import TYPE_NUMBERS
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.terrain import Terrain

@@ -29,6 +29,7 @@ class Described(MultiAgentEnv):
     _battle: Battle
     _state: PyTree
     _now: TimeStep | None
+    _read: tuple[PyTree, Snapshot] | None = None
     map_name: str
     n_agents: int
     n_actions: int
@@ -49,9 +50,12 @@ class Described(MultiAgentEnv):
 
     @property
     def _units(self) -> Snapshot:
+        """The units as they are, read once a step."""
         if self._now is None:
             raise PhalanxError(NOTHING_YET)
-        return snapshot(self._battle, self._state)
+        if self._read is None or self._read[0] is not self._state:
+            self._read = self._state, snapshot(self._battle, self._state)
+        return self._read[1]
 
     def get_avail_actions(self) -> list[list[int]]:
         """For each agent and action, 1 where it may be taken now, else 0."""

@@ -25,6 +25,7 @@ class Views:
         self.allies, self.enemies, self.n_actions = world.allies, world.enemies, battle.spec.n_actions
         self.labels, self.shields = battle.observer.labels, battle.observer.shields
         self.walkable, self.heights = world.terrain.walkable, world.terrain.level / 4
+        self._last: tuple[Snapshot, _Moment] | None = None
         self.on = {name: value for name, value in chosen.items() if isinstance(value, bool)}
 
     # Sizes
@@ -78,9 +79,15 @@ class Views:
 
     # What is shown
 
+    def _moment(self, now: Snapshot, avail: np.ndarray) -> "_Moment":
+        """What both observations and states are made of, worked out once for both."""
+        if self._last is None or self._last[0] is not now:
+            self._last = now, _Moment(self, now, avail)
+        return self._last[1]
+
     def observations(self, now: Snapshot, avail: np.ndarray, did: np.ndarray, time: float) -> np.ndarray:
         """(A, O) float32; `avail` and `did` are (A, U), `time` a fraction of the limit."""
-        on, at = self.on, _Moment(self, now, avail)
+        on, at = self.on, self._moment(now, avail)
         ours, theirs = at.sides
         acted = [did[None]] * on["obs_last_action"]
         friends = [at.ones(ours), *ours.relative, *ours.vitals * on["obs_all_health"], ours.bits, *acted]
@@ -97,7 +104,7 @@ class Views:
 
     def agent_states(self, now: Snapshot, avail: np.ndarray, did: np.ndarray, time: float) -> np.ndarray:
         """(A, X) float32: each agent's own state. All living units are told, however far they are."""
-        on, at = self.on, _Moment(self, now, avail)
+        on, at = self.on, self._moment(now, avail)
         ours, theirs = at.sides
         acted = [did[None]] * on["state_last_action"]
         centre = [side.centre * on["add_center_xy"] for side in at.sides]
@@ -115,7 +122,7 @@ class Views:
 
     def states(self, now: Snapshot, avail: np.ndarray, did: np.ndarray, time: float) -> np.ndarray:
         """(A, X) float32: the state that is not an agent's own, with what each agent adds to it."""
-        on, at = self.on, _Moment(self, now, avail)
+        on, at = self.on, self._moment(now, avail)
         tables = []
         for number, side in enumerate(at.sides):
             distance, dx, dy = side.relative
@@ -229,8 +236,12 @@ class _Moment:
 
 def _table(columns: list[np.ndarray], told: np.ndarray) -> np.ndarray:
     """(A, M, entries): columns beside each other, and 0 where a unit is not `told`, (A, M) bool."""
-    planes = [np.broadcast_to(each, (*told.shape, each.shape[2])) for each in columns]
-    return np.where(told[..., None], np.concatenate(planes, 2), 0)
+    ends = np.cumsum([each.shape[2] for each in columns])
+    table = np.empty((*told.shape, ends[-1]), np.float32)
+    for each, end in zip(columns, ends, strict=True):
+        table[..., end - each.shape[2] : end] = each
+    table[~told] = 0
+    return table
 
 
 def _flat(table: np.ndarray) -> np.ndarray:

@@ -85,7 +85,7 @@ class StarCraft2Env(Described):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: numpy's arrays in the place of JAX's, so that reading it back starts no JAX."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("_battle", "_key")}
+        kept = {name: value for name, value in vars(self).items() if name not in ("_battle", "_key", "_read")}
         if self._key is not None:
             kept["_key_data"] = np.asarray(jax.random.key_data(self._key))
         return jax.device_get(kept)

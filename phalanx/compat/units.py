@@ -1,11 +1,13 @@
 """The units of a battle as SMAC's callers read them: numbers by name, and objects like the game's."""
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from phalanx.envs.battle.env import Battle, BattleState
-from phalanx.envs.battle.units import ENERGY_MAX
+from phalanx.envs.battle.units import ENERGY_MAX, UnitType
 
 # What the game calls the types of units.
 TYPE_NUMBERS = {
@@ -34,27 +36,31 @@ class Snapshot(NamedTuple):
 
 def snapshot(battle: Battle, state: BattleState) -> Snapshot:
     """Read the units of a battle."""
-    world, units = battle.observer.world, state.units
+    world, units = battle.observer.world, jax.device_get(state.units)
     kinds = world.kinds if state.kinds is None else np.asarray(state.kinds)
-    types = [world.types[int(kind)] for kind in kinds]
+    fixed = _fixed(tuple(world.types[int(kind)] for kind in kinds))
     none = np.zeros(world.n, np.float32)
-
-    def fixed(name: str) -> np.ndarray:
-        return np.array([getattr(each, name) for each in types], np.float32)
-
     return Snapshot(
-        types=[each.name for each in types],
-        x=np.asarray(units.x),
-        y=np.asarray(units.y),
-        health=np.maximum(np.asarray(units.health), 0),
-        max_health=fixed("health"),
-        shield=none if units.shield is None else np.asarray(units.shield),
-        max_shield=fixed("shield"),
-        energy=none if units.energy is None else np.asarray(units.energy),
-        cooldown=np.maximum(np.asarray(units.cooldown), 0),
-        cooldown_scale=fixed("cooldown_scale"),
-        radius=fixed("radius"),
+        types=list(fixed["name"]),
+        x=units.x,
+        y=units.y,
+        health=np.maximum(units.health, 0),
+        max_health=fixed["health"],
+        shield=none if units.shield is None else units.shield,
+        max_shield=fixed["shield"],
+        energy=none if units.energy is None else units.energy,
+        cooldown=np.maximum(units.cooldown, 0),
+        cooldown_scale=fixed["cooldown_scale"],
+        radius=fixed["radius"],
     )
+
+
+@lru_cache(maxsize=256)
+def _fixed(types: tuple[UnitType, ...]) -> dict[str, Any]:
+    """What units of these types always have: their names, and (N,) each."""
+    names = ("health", "shield", "cooldown_scale", "radius")
+    table = {name: np.array([getattr(each, name) for each in types], np.float32) for name in names}
+    return {**table, "name": [each.name for each in types]}
 
 
 class Point(NamedTuple):
