@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ from phalanx.training.loop import without_replay
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, setup
 from phalanx.types import PyTree
+
+if TYPE_CHECKING:
+    from phalanx.report.page import Show
 
 Which = Literal["best", "last"]
 
@@ -416,10 +419,24 @@ def watch(
     a second one, shown beside it from the same starts. `seed` picks the episodes, `team` one of the seeds
     that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
     RUN/watch.html), and films stand beside it.
+
+    `run` may also be a file that `StarCraft2Env.save_replay()` wrote: then that episode is shown, in a page
+    beside it, and none of the options that choose what to play can be given.
     """
     from phalanx.report import film
-    from phalanx.report.page import page, require_same_starts, show
+    from phalanx.report.page import require_same_starts, show
 
+    if Path(run).suffix == ".json":
+        chosen = (other, env, which, team, checkpoint, env_options)
+        if episodes != 3 or seed != 0 or any(each is not None for each in chosen):
+            raise PhalanxError(f"{run} is a replay, which is shown as it was saved: give it alone")
+        if mp4:
+            film.require_mp4()
+        from phalanx.compat import replays
+
+        shows = [replays.read(run)]
+        title = f"{shows[0].label} on {shows[0].spec.name}"
+        return _show(shows, title, Path(out or run), gif, mp4)
     episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
     if mp4:
         film.require_mp4()  # before anything is played
@@ -440,7 +457,14 @@ def watch(
         require_same_starts(*shows)
     title = f"{' and '.join(names)} on {shows[0].spec.name}"
     folder = Path(run) if other is None and _is_run(run) else Path()
-    path = Path(out) if out is not None else folder / "watch.html"
+    return _show(shows, title, Path(out) if out is not None else folder / "watch.html", gif, mp4)
+
+
+def _show(shows: "list[Show]", title: str, path: Path, gif: bool, mp4: bool) -> list[Path]:
+    """Write the page that shows some teams, and films beside it; returns the files."""
+    from phalanx.report import film
+    from phalanx.report.page import page
+
     files = {path.with_suffix(".html"): lambda file: file.write_text(page(shows, title), encoding="utf-8")}
     if gif:
         files[path.with_suffix(".gif")] = lambda file: film.gif(shows, file)

@@ -338,11 +338,13 @@ def _where(what: str, env: str | None) -> dict[str, Any]:
 def _watch(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx watch",
-        usage="phalanx watch RUN [RUN2 | ALGORITHM] | ALGORITHM ENV  [--episodes 3] [--seed 0] [--gif]",
+        usage="phalanx watch RUN [RUN2 | ALGORITHM] | ALGORITHM ENV | REPLAY.json  [--episodes 3] [--gif]",
         description="Play a team greedily and write one page that shows it in any browser.",
     )
     parser.add_argument(
-        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to watch untrained"
+        "what",
+        metavar="RUN | ALGORITHM | REPLAY.json",
+        help="a run folder, an algorithm to watch untrained, or what StarCraft2Env.save_replay() wrote",
     )
     parser.add_argument(
         "other", metavar="RUN2 | ENV", nargs="?", help="another team beside it, or where to play"
@@ -355,7 +357,8 @@ def _watch(words: list[str]) -> int:
     _team_options(parser)
     args = parser.parse(words)
     is_run = (Path(args.what) / "run.json").is_file()
-    where = {} if is_run else _where(args.what, args.other)
+    is_replay = args.what.endswith(".json")
+    where = {} if is_run or is_replay else _where(args.what, args.other)
     if is_run and args.other is not None and args.other not in registry.algorithms():
         _require_run(args.other)
     numbers = {
@@ -364,7 +367,7 @@ def _watch(words: list[str]) -> int:
     }
     from phalanx import api
 
-    other = args.other if is_run else None
+    other = args.other if is_run or is_replay else None
     films = {"gif": args.gif, "mp4": args.mp4, "out": args.out}
     for file in api.watch(args.what, other, **where, **numbers, **films, **_team(args)):
         print(file)

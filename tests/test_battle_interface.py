@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.compat.smac import TYPE_NUMBERS
+from phalanx.compat.units import TYPE_NUMBERS
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.terrain import Terrain
@@ -225,6 +225,17 @@ def test_what_is_seen_is_what_smacv2_shows(name):
         s = situation(f"v2/{name}/{k}/")
         view = look(as_state(env, s, kinds=kinds_of(env, s)))
         assert_view(view, s, obs="obs_all_known")
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_smacv2s_defaults_show_no_place_and_fixed_ranges(race):
+    name = f"{race}_5_vs_5"
+    env, info = v2(name, obs_position=False, unit_ranges=False), told(f"v2plain/{name}/info")
+    assert (env.spec.obs_size, env.spec.state_size) == (info["obs_shape"], info["state_shape"])
+    look = looker(env)
+    for k in range(2):
+        s = situation(f"v2plain/{name}/{k}/")
+        assert_view(look(as_state(env, s, kinds=kinds_of(env, s))), s, obs="obs_all_known")
 
 
 def kinds_of(env: Any, s: dict[str, np.ndarray]) -> jnp.ndarray:

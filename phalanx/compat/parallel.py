@@ -14,6 +14,7 @@ from phalanx.compat import shared
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import TimeLimit
 from phalanx.errors import PhalanxError, suggest
+from phalanx.training import device
 from phalanx.types import EnvSpec, PyTree, TimeStep
 
 FRAMES_PER_SECOND = 10
@@ -59,6 +60,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Begin an episode: the first of `seed`, or the next one. PettingZoo's `options` have no effect."""
+        device.require_own_process()
         if seed is not None:
             self._key = jax.random.key(shared.checked_seed(seed))
         self._key, self._state, now = self._begin(self._key)
@@ -76,6 +78,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         """
         if not self.agents:
             raise PhalanxError("no episode is under way: call reset() first")
+        device.require_own_process()
         chosen, replaced = self._checked(actions)
         self._key, self._state, now = self._play(self._key, self._state, jnp.asarray(chosen))
         self._now = now = jax.device_get(now)

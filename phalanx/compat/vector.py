@@ -64,6 +64,7 @@ class VectorEnv:
 
     def reset(self) -> Batch:
         """Begin an episode in every environment."""
+        device.require_own_process()
         self._keys, self._running = self._begin(self._keys)
         seen, shape = self._running.observation, (self.n, self.spec.n_agents)
         none, no = np.zeros(shape, np.float32), np.zeros(self.n, bool)
@@ -77,6 +78,7 @@ class VectorEnv:
         """
         if self._running is None:
             raise PhalanxError("no episode is under way: call reset() first")
+        device.require_own_process()
         chosen = jnp.asarray(self._checked(actions))
         self._keys, self._running, step = self._play(self._keys, self._running, chosen)
         outcome = (step.reward, step.terminated, step.truncated)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import threading
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,8 +21,42 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PHALANX_CACHE") or Path(base) / "phalanx")
 
 
+FORKED = (
+    "JAX was started before this process was forked, and would hang in it: start workers with "
+    "multiprocessing's 'spawn' or 'forkserver', or fork them before anything is reset or trained"
+)
+PATIENCE = 60.0  # seconds that JAX has to answer in a forked process
+_imported_in = os.getpid()
+_started_in: int | None = None  # the process that we started JAX in
+
+
+def require_own_process() -> None:
+    """Refuse to compute in a child of the process that started JAX: its threads are not here."""
+    global _started_in
+    if _started_in == os.getpid():
+        return
+    if _started_in is not None or (_imported_in != os.getpid() and not _answers()):
+        raise PhalanxError(FORKED)
+    _started_in = os.getpid()
+
+
+def _answers() -> bool:
+    """Whether JAX computes here, in a forked process whose parent may have started JAX without us."""
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            jax.jit(lambda x: x + 1)(1).block_until_ready()
+        finally:
+            done.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    return done.wait(PATIENCE)
+
+
 def configure() -> None:
     """Make sure that JAX can be trusted here, and switch on its cache of compiled programs."""
+    require_own_process()
     _require_right_sums()
     _use_cache()
 
@@ -47,6 +82,7 @@ def _use_cache() -> None:
 
 def first():
     """The device that runs run on."""
+    require_own_process()
     try:
         return jax.devices()[0]
     except (RuntimeError, AssertionError) as error:

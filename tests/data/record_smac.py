@@ -4,8 +4,8 @@ StarCraft II is not needed: a stand-in for the game's controller shows units tha
 SMAC's own `reset`, `step`, `get_obs`, `get_state`, `get_avail_actions`, ... do the rest. Recorded from
 
     oxwhirl/smac             d6aab33f76abc3849c50463a8592a84f59a5ef84   (keys v1, variant, reward, end)
-    oxwhirl/smacv2           577ab5a2cff2391f8df582da5731ea9cd6adf3c6   (keys v2, end2)
-    marlbenchmark/on-policy  de66d7a4b23fac2513f56f96f73b3f5cb96695ac   (keys onpolicy)
+    oxwhirl/smacv2           577ab5a2cff2391f8df582da5731ea9cd6adf3c6   (keys v2, v2plain, end2)
+    marlbenchmark/on-policy  de66d7a4b23fac2513f56f96f73b3f5cb96695ac   (keys onpolicy*)
 
 in an environment of its own (Python 3.11), given a checkout of each:
 
@@ -135,6 +135,39 @@ ON_POLICY_FLAGS = {
     "stacked_frames": 1,
     "use_obs_instead_of_state": False,
 }
+# name: (arguments in place of the flags above, options of the constructor)
+ON_POLICY_VARIANTS = {
+    "bare": (
+        {"add_center_xy": False},
+        dict.fromkeys(
+            ("obs_all_health", "obs_own_health", "obs_last_action", "obs_agent_id", "state_last_action",
+             "state_agent_id"),
+            False,
+        ),
+    ),
+    "more": (
+        {},
+        dict.fromkeys(
+            ("obs_timestep_number", "state_timestep_number", "obs_pathing_grid", "obs_terrain_height",
+             "state_pathing_grid", "state_terrain_height"),
+            True,
+        ),
+    ),
+    "dead": ({"use_mustalive": False}, {"obs_pathing_grid": True}),
+    "instead": ({"use_obs_instead_of_state": True}, {}),
+    "common": (
+        {"use_state_agent": False, "add_xy_state": True, "add_agent_id": True},
+        {"state_timestep_number": True, "state_pathing_grid": True},
+    ),
+    "common_bare": ({"use_state_agent": False, "add_center_xy": False}, {"state_last_action": False}),
+    "common_dead": (
+        {
+            **dict.fromkeys(("use_state_agent", "use_mustalive"), False),
+            **{name: True for name in ON_POLICY_FLAGS if name.startswith("add_")},
+        },
+        {},
+    ),
+}  # fmt: skip
 V2_TYPES = {
     "terran": ("marine", "marauder", "medivac"),
     "protoss": ("stalker", "zealot", "colossus"),
@@ -617,6 +650,43 @@ def record_on_policy(recorder: Recorder, env_class: type):
             recorder.add(prefix, {"avail": np.array(avail, np.uint8), **unit_inputs(bench.env)})
 
 
+def record_on_policy_variants(recorder: Recorder, env_class: type):
+    """One situation a map, with some dead, as each variant shows it."""
+    for number, name in enumerate(("3s5z", "MMM2")):
+        for variant, (flags, config) in ON_POLICY_VARIANTS.items():
+            rng = np.random.default_rng([9, number])
+            env = env_class(SimpleNamespace(map_name=name, **ON_POLICY_FLAGS | flags), **config)
+            bench = v1_bench(recorder, env, name)
+            bench.reset(fresh(rng, recorder, name), rng)
+            middle, final = (invent(rng, recorder, name, h) for h in ("cluster", "spread"))
+            obs, state, *_, avail = two_steps(rng, bench, middle, final, bench.random_actions, rate=0.3)[1]
+            sizes = {"obs_size": env.get_obs_size(), "state_size": env.get_state_size()}
+            info = {"flags": flags, "config": config, "t": env._episode_steps, **sizes}
+            prefix = f"onpolicy_variant/{name}"
+            recorder.add(prefix, {"avail": np.array(avail, np.uint8), **unit_inputs(env)})
+            recorder.add(f"{prefix}/{variant}", {"info": as_json(info), "obs": np.array(obs, np.float32)})
+            recorder.add(f"{prefix}/{variant}", {"state": np.array(state, np.float32)})
+
+
+def record_on_policy_stacks(recorder: Recorder, env_class: type):
+    """Six steps with stacked frames, on into a second episode."""
+    flags = ON_POLICY_FLAGS | {"use_stacked_frames": True, "stacked_frames": 4}
+    env, rng = env_class(SimpleNamespace(map_name="3m", **flags)), np.random.default_rng(10)
+    bench, found = v1_bench(recorder, env, "3m"), []
+    for _ in range(2):
+        results = [bench.reset(fresh(rng, recorder, "3m"), rng)[:2]]
+        single = [(env.get_obs(), [env.get_state_agent(agent) for agent in range(3)])]
+        for _ in range(3):
+            results.append(bench.step(invent(rng, recorder, "3m", "cluster"), bench.random_actions(rng))[:2])
+            single.append((env.get_obs(), [env.get_state_agent(agent) for agent in range(3)]))
+        env._episode_count += 1
+        found += [(*now, *stacked) for now, stacked in zip(single, results, strict=True)]
+    for key, rows in zip(
+        ("obs", "state", "stacked_obs", "stacked_state"), zip(*found, strict=True), strict=True
+    ):
+        recorder.add("onpolicy_stack", {key: np.array(rows, np.float32)})
+
+
 # SMACv2.
 
 
@@ -729,6 +799,14 @@ def record_v2(recorder: Recorder, env_class: type):
                     seed = [7, number, allies, int(conic), k]
                     record_v2_situation(recorder, f"{name}/{k}", env_class, config, how, seed)
 
+    for number, race in enumerate(V2_TYPES):  # SMACv2's defaults, which its example configurations change
+        config = v2_config(race, 5, 5) | {"obs_own_pos": False, "use_unit_ranges": False}
+        recorder.add(f"v2plain/{race}_5_vs_5", {"info": as_json(env_class(**config).get_env_info())})
+        for k, how in enumerate(("cluster", "spread")):
+            record_v2_situation(
+                recorder, f"v2plain/{race}_5_vs_5/{k}", env_class, config, how, [11, number, k]
+            )
+
     kinds = (team("1 marauder 2 marine 2 medivac"), team("1 marauder 2 marine 2 medivac"))
     config = v2_config("terran", 5, 5)
     record_ends(
@@ -787,7 +865,10 @@ def main():
     record_rewards(recorder, smac)
     record_v1_ends(recorder, smac)
     recorder.save(path)
-    record_on_policy(recorder, load(args.on_policy / "onpolicy" / "envs", "starcraft2.StarCraft2_Env"))
+    on_policy = load(args.on_policy / "onpolicy" / "envs", "starcraft2.StarCraft2_Env")
+    record_on_policy(recorder, on_policy)
+    record_on_policy_variants(recorder, on_policy)
+    record_on_policy_stacks(recorder, on_policy)
     record_v2(recorder, load(args.smacv2, "smacv2.env.starcraft2.starcraft2"))
     recorder.save(path)
 

@@ -62,7 +62,9 @@ class Observer:
     shields: tuple[bool, bool]
     """whether allies and enemies show a shield"""
     unit_ranges: bool = False
-    """SMACv2: sight and attack mask by unit type, own position in the observation"""
+    """SMACv2: sight and attack mask by unit type"""
+    own_position: bool = False
+    """SMACv2: own position in the observation"""
     cone: bool = False
     last_action: bool = False
     timestep: bool = False
@@ -80,7 +82,7 @@ class Observer:
     def n_actions(self) -> int:
         world = self.world
         targets = world.enemies
-        if self.unit_ranges and world.can.heal:  # a medivac's targets are its friends
+        if world.drawn and world.can.heal:  # a medivac's targets are its friends
             targets = max(world.allies, world.enemies)
         return self.first_target + targets
 
@@ -125,8 +127,7 @@ class Observer:
         if self.last_action:
             ally += tuple(f"did {action}" for action in self.actions)
         own = self._vitals(0, self.own_health)
-        if self.unit_ranges:
-            own += ("x", "y") + (("facing x", "facing y") if self.cone else ())
+        own += (("x", "y") if self.own_position else ()) + (("facing x", "facing y") if self.cone else ())
         own += self._bits(0) + (("time",) if self.timestep else ())
         return (
             *move,
@@ -323,10 +324,10 @@ class Observer:
             planes.append(health[allies])
             if self.shields[0] and shield is not None:
                 planes.append(shield[allies])
-        if self.unit_ranges:
+        if self.own_position:
             planes += [u.x[allies] / SIZE, u.y[allies] / SIZE]
-            if extra.facing is not None:
-                planes += list(_direction(extra.facing))
+        if extra.facing is not None:
+            planes += list(_direction(extra.facing))
         nothing = jnp.zeros((self.world.allies, 0, u.x.shape[1]))
         parts = [jnp.stack(planes, axis=1) if planes else nothing, *bits]
         if self.timestep:

@@ -41,6 +41,8 @@ class BattleV2(Battle):
     allies: int = 5
     enemies: int = 5
     reward: Literal["absolute", "clamped", "signed", "sparse"] = with_default(Battle, "reward", "clamped")
+    unit_ranges: bool = option(True, "sight and attack mask go by unit type, else they are 9 and 6 cells")
+    obs_position: bool = option(True, "show each agent where it is")
     conic_view: bool = option(False, "agents see and aim only where they look, and choose where")
     prob_obs_enemy: float = option(
         1.0,
@@ -76,7 +78,12 @@ class BattleV2(Battle):
 
     @cached_property
     def observer(self) -> Observer:
-        return self._observer((RACES[self.race], RACES[self.race]), unit_ranges=True, cone=self.conic_view)
+        return self._observer(
+            (RACES[self.race], RACES[self.race]),
+            unit_ranges=self.unit_ranges,
+            own_position=self.obs_position,
+            cone=self.conic_view,
+        )
 
     @property
     def _agent_types(self) -> tuple[str, ...]:
