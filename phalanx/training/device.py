@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from phalanx import faults
+from phalanx import __version__, faults
 from phalanx.errors import PhalanxError
 from phalanx.types import PyTree, is_key
 
@@ -103,8 +103,8 @@ def describe() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of everything that a number may depend on."""
-    found = {"python": platform.python_version()}
-    for package in ("phalanx", "jax", "jaxlib", "flax", "optax", "numpy"):
+    found = {"python": platform.python_version(), "phalanx": __version__}
+    for package in ("jax", "jaxlib", "flax", "optax", "numpy"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
