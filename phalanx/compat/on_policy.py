@@ -102,8 +102,8 @@ class StarCraft2Env(SMACEnv):
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Observations and states, (A, O) and (A, X), with `use_stacked_frames` after earlier ones.
 
-        As in on-policy: the newest stands last and the earlier ones before it, the newest of them first; and a
-        new episode does not clear them.
+        As in on-policy: the newest stands last and the earlier ones before it, the newest of them first;
+        and a new episode does not clear them.
         """
         stacks = []
         for name, now in (
