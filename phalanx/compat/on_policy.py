@@ -37,7 +37,7 @@ class StarCraft2Env(SMACEnv):
 
     Options of its constructor follow `args`, by position or keyword. In `args` it reads `map_name`, the
     `add_...` and `use_...` options of its `train_smac.py`, and `stacked_frames`; what is missing is as when
-    not set there. Frames are stacked as its own class does it: see `docs/battle.md`.
+    not set there. Frames are stacked in its order: see `docs/battle.md`.
     """
 
     _defaults = options.ON_POLICY
@@ -102,8 +102,8 @@ class StarCraft2Env(SMACEnv):
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Observations and states, (A, O) and (A, X), with `use_stacked_frames` after earlier ones.
 
-        As in on-policy: frames go round by one place and the new one is laid over the last, so that of more
-        than two the oldest stay; and a new episode does not clear them.
+        As in on-policy: the newest stands last and the earlier ones before it, the newest of them first;
+        and a new episode does not clear them.
         """
         stacks = []
         for name, now in (
