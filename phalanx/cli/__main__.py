@@ -1,0 +1,6 @@
+"""`python -m phalanx.cli`."""
+
+from phalanx.cli import main
+
+if __name__ == "__main__":
+    main()

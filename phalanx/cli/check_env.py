@@ -1,0 +1,30 @@
+"""`phalanx check-env`: hold an environment against the contract."""
+
+import sys
+
+from phalanx import registry
+from phalanx.cli.parsing import Parser, add_options, given_tables, positionals
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(
+        prog="phalanx check-env", description="Explain each way in which an environment breaks the contract."
+    )
+    parser.add_argument(
+        "env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`"
+    )
+    (env,) = positionals(parser, words, 1)
+    if env:
+        add_options(parser, env, registry.env_options(env), "env")
+    args = parser.parse(words)
+    from phalanx import api
+    from phalanx.training import device
+
+    device.configure()
+    breaches = api.check_env(api.make_env(args.env, **given_tables(args)["env"]))
+    for breach in breaches:
+        print(f"phalanx: {breach}", file=sys.stderr)
+    if not breaches:
+        print(f"{args.env} keeps the contract")
+    return 2 if breaches else 0

@@ -1,0 +1,57 @@
+"""`phalanx compare`: say which runs are better."""
+
+import shlex
+from pathlib import Path
+
+from phalanx.cli.parsing import Parser, whole_number
+from phalanx.config import Option, convert
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(
+        prog="phalanx compare",
+        usage="phalanx compare [NAME=]RUN ... | EXPERIMENT  [--metric [TASK=]NAME] [--steps INT] [--out DIR]",
+        description="Compare runs: a table, a verdict, plots and a report in one HTML page.",
+    )
+    parser.add_argument(
+        "what", metavar="RUN | EXPERIMENT", nargs="+", help="run folders, or the folder of an experiment"
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="such as eval/return, or TASK=eval/return",
+    )
+    parser.add_argument(
+        "--steps", metavar="INT", help="compare what all had by then (default: at their ends)"
+    )
+    parser.add_argument("--control", metavar="ARM", help="compare every arm with this one only")
+    parser.add_argument(
+        "--threshold", metavar="FLOAT", default="0.8", help="of normalised score, for how soon (default: 0.8)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="default: results/compare, or EXPERIMENT/report")
+    args = parser.parse(words)
+    threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
+    metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}
+    from rich.console import Console
+
+    from phalanx.report import comparison
+    from phalanx.report.compare import gather
+
+    out, found = gather(
+        args.what,
+        metric=metric,
+        steps=whole_number("--steps", args.steps),
+        control=args.control,
+        threshold=threshold,
+    )
+    files = comparison.write(
+        found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words])
+    )
+    Console().print(comparison.rich_table(found))
+    for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
+        print(line)
+    print(f"report: {files[0]}")
+    return 0

@@ -1,0 +1,72 @@
+"""`phalanx eval`: play greedy episodes."""
+
+import json
+from pathlib import Path
+
+from phalanx import registry
+from phalanx.cli.parsing import Parser, add_options, given_tables, positionals, require_run, whole_number
+from phalanx.errors import PhalanxError
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(
+        prog="phalanx eval",
+        usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",
+        description="Play greedy episodes. A return is the mean over agents of the sum of their rewards.",
+    )
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
+    parser.add_argument(
+        "--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)"
+    )
+    parser.add_argument(
+        "--which",
+        choices=("best", "last"),
+        help="which parameters of a run (default: best; last where teams compete)",
+    )
+    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    what, env = positionals(parser, words, 2)
+    if what and env and not (Path(what) / "run.json").is_file():
+        registry.algorithm(what)  # if there is none, this says so
+        add_options(parser, env, registry.env_options(env), "env")
+    elif what and any(word.startswith("--env.") for word in words):
+        raise PhalanxError(f"--env.* is for an untrained algorithm and ENV; {what} has its own environment")
+    args = parser.parse(words)
+    episodes, seed = whole_number("--episodes", args.episodes), whole_number("--seed", args.seed, at_least=0)
+    if args.env is not None and (Path(args.what) / "run.json").is_file():
+        raise PhalanxError(
+            f"{args.what} is a run folder, which has its environment: phalanx eval {args.what}"
+        )
+    if args.env is None:
+        if args.what in registry.algorithms():
+            raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
+        require_run(args.what)
+    elif args.which or args.checkpoint:
+        raise PhalanxError("--which and --checkpoint are for a run, not for an untrained algorithm")
+    from phalanx import api
+
+    result = api.evaluate(
+        args.what,
+        args.env,
+        episodes=episodes,
+        which=args.which,
+        seed=seed,
+        checkpoint=args.checkpoint,
+        env_options=given_tables(args)["env"],
+    )
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    from phalanx.report.console import main_metrics
+
+    for row in [{"seed": "all", **result}, *result["seeds"]] if len(result["seeds"]) > 1 else [result]:
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in main_metrics(row).items())
+        print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
+    more = sum(isinstance(value, float) for value in result.values()) > len(main_metrics(result))
+    print(f"{result['episodes']} greedy episodes a seed" + "; --json prints all metrics" * more)
+    return 0

@@ -1,0 +1,17 @@
+"""`phalanx export`: write a team to one file."""
+
+from phalanx.cli.parsing import Parser, add_team_options, require_run, team_options
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(prog="phalanx export", description="Write a team to one file, for phalanx.load_team.")
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("file", metavar="FILE.zip", help="what to write")
+    add_team_options(parser)
+    args = parser.parse(words)
+    require_run(args.run)
+    from phalanx import api
+
+    print(api.export(args.run, args.file, **team_options(args)))
+    return 0

@@ -1,0 +1,179 @@
+"""What all commands parse with: argparse, kept to its public parts, with errors of one line.
+
+Which options there are depends on the words before them: the algorithm and the environment bring their own. A
+library that builds a command line from one type, such as tyro, must know that type first, and answers a
+mistake with a panel of its own; argparse takes options one by one and leaves errors to us.
+"""
+
+import argparse
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from phalanx import registry
+from phalanx.config import Option, convert
+from phalanx.errors import PhalanxError, suggest
+
+NEGATIVE_NUMBER = re.compile(r"-\d*\.?\d+([eE][+-]?\d+)?")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one-line errors that know the nearest right word."""
+
+    def __init__(self, **kwargs: Any):
+        self.flags: list[str] = []
+        self.positionals: list[str] = []
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def add_argument(self, *names: Any, **kwargs: Any) -> argparse.Action:
+        return self.noted(super().add_argument(*names, **kwargs))
+
+    def noted(self, action: argparse.Action) -> argparse.Action:
+        """Remember what an action is called on the command line."""
+        self.flags += action.option_strings
+        self.positionals += [] if action.option_strings else [action.dest]
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        raise PhalanxError(message)
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        """Parse all words; an option that does not exist is answered with the nearest that do."""
+        args, unknown = self.parse_known_args(self._joined(words))
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            if not flag.startswith("-"):
+                raise PhalanxError(f"unexpected argument {flag!r} of `{self.prog}`; see `{self.prog} --help`")
+            known = [name for name in self.flags if "_" not in name]
+            raise PhalanxError(f"unknown option {flag} of `{self.prog}`.{suggest(flag, known)}")
+        return args
+
+    def _joined(self, words: list[str]) -> list[str]:
+        """`--lr -1e-3` as `--lr=-1e-3`: argparse takes a negative number with an exponent for an option."""
+        joined: list[str] = []
+        for word in words:
+            if joined and joined[-1] in self.flags and NEGATIVE_NUMBER.fullmatch(word):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
+
+
+class YesNo(argparse.Action):
+    """`--clock` and `--no-clock`, `--env.clock` and `--env.no-clock`."""
+
+    def __init__(self, option_strings: list[str], dest: str, prefix: str, **kwargs: Any):
+        yes, no = f"--{prefix}", f"--{prefix}no-"
+        flags = [*option_strings, *(no + flag.removeprefix(yes) for flag in option_strings)]
+        super().__init__(flags, dest, nargs=0, **kwargs)
+        self.no = no
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, not (option_string or "").startswith(self.no))
+
+
+def _shown_default(opt: Option, preset: Mapping[str, Any]) -> str:
+    """What a help text says that an option is, if nothing is said about it."""
+    origin, value = ("preset", preset[opt.name]) if opt.name in preset else ("default", opt.default)
+    if value is None:
+        return ""
+    return f" ({origin}: {str(value).lower() if opt.kind is bool else value})"
+
+
+def add_options(
+    parser: Parser,
+    title: str,
+    options: Mapping[str, Option],
+    table: str,
+    prefixed: Collection[str] | None = None,
+    preset: Mapping[str, Any] | None = None,
+) -> None:
+    """Turn config fields into flags. Their values stay text: `config.convert` checks them all.
+
+    Those in `prefixed` (default: all) are `--TABLE.NAME`, the others `--NAME`.
+    """
+    group = parser.add_argument_group(title)
+    for opt in options.values():
+        prefix = f"{table}." if prefixed is None or opt.name in prefixed else ""
+        name = prefix + opt.name
+        flags = list(dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"]))
+        default = _shown_default(opt, preset or {})
+        more: dict[str, Any] = {"metavar": opt.shape}
+        if opt.kind is bool:
+            more = {"action": YesNo, "prefix": prefix}
+        action = group.add_argument(
+            *flags,
+            dest=f"{table}:{opt.name}",
+            default=argparse.SUPPRESS,
+            help=opt.help.replace("%", "%%") + default.replace("%", "%%"),
+            **more,
+        )
+        parser.noted(action)
+
+
+def given_tables(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What `add_options` was given on the command line, by table."""
+    tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
+    for key, value in vars(args).items():
+        table, _, name = key.partition(":")
+        if name:
+            tables[table][name] = value
+    return tables
+
+
+def positionals(parser: Parser, words: list[str], count: int) -> list[str | None]:
+    """The first arguments that are not options or their values: they bring options of their own along."""
+    plain = [word for word in words if word not in ("-h", "--help")]
+    if plain and plain[0].startswith("--env."):
+        raise PhalanxError(
+            f"name the environment before its options, as {parser.prog} ... ENV {plain[0]} ..."
+        )
+    try:
+        args, _ = parser.parse_known_args(plain)
+    except PhalanxError:  # `parse` will say what is wrong
+        return [None] * count
+    return [getattr(args, name) for name in parser.positionals[:count]]
+
+
+def whole_number(flag: str, text: str | None, at_least: int = 1) -> Any:
+    """A whole number from the command line, checked as config fields are."""
+    bounds = {"at_least": at_least}
+    return convert(Option(flag, int, (), True, None, "", bounds), text, "command line")
+
+
+def require_run(folder: str) -> None:
+    """Refuse what is no run folder before anything heavy is imported."""
+    if not Path(folder).is_dir():
+        raise PhalanxError(f"there is no run folder {folder}")
+    if not (Path(folder) / "run.json").is_file():
+        raise PhalanxError(f"{folder} is not a run folder: it has no run.json")
+
+
+def add_team_options(parser: Parser) -> None:
+    """Which of a run's teams to take."""
+    parser.add_argument(
+        "--which",
+        choices=("best", "last"),
+        help="which parameters of a run (default: best; last where teams compete)",
+    )
+    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+
+
+def team_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What `add_team_options` was given."""
+    team = whole_number("--team", args.team, at_least=0)
+    return {"which": args.which, "team": team, "checkpoint": args.checkpoint}
+
+
+def where_to_play(what: str, env: str | None) -> dict[str, Any]:
+    """Where a team plays: a run has its environment, an algorithm is told one."""
+    if env is None and what in registry.algorithms():
+        raise PhalanxError(f"say where {what} should play, as in {what} battle/3m")
+    if env is None:
+        require_run(what)
+        return {}
+    registry.algorithm(what)  # if there is none, this says so
+    registry.env_options(env)
+    return {"env": env}

@@ -1,0 +1,38 @@
+"""`phalanx plot`: draw learning curves."""
+
+from pathlib import Path
+
+from phalanx.cli.parsing import Parser, require_run
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(
+        prog="phalanx plot",
+        usage="phalanx plot RUN ...  [--metric NAME] [--out FILE]",
+        description="Draw learning curves to PNG and SVG.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; may be "
+        "given again (default: returns and wins)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="without ending (default: RUN/plots/NAME, or plots/NAME for several runs, where NAME is curves "
+        "or says the metrics)",
+    )
+    args = parser.parse(words)
+    for each in args.runs:
+        require_run(each)
+    from phalanx.report.plots import plot
+
+    folders = [Path(each) for each in args.runs]
+    for file in plot(folders, Path(args.out) if args.out else None, args.metric):
+        print(file)
+    return 0

@@ -1,0 +1,36 @@
+"""`phalanx reproduce`: make a reference result again."""
+
+from pathlib import Path
+
+from phalanx import registry
+from phalanx.cli.parsing import Parser, whole_number
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(
+        prog="phalanx reproduce",
+        description="Run what a reference result ran, with fresh seeds, and say whether it agrees.",
+    )
+    parser.add_argument("id", metavar="ID", help="from `phalanx list references`")
+    parser.add_argument(
+        "--seeds", metavar="INT", help="how many fresh seeds (default: as many as the reference)"
+    )
+    parser.add_argument(
+        "--seed", metavar="INT", help="the first of them (default: after the reference's last)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/reproduce/ID)")
+    args = parser.parse(words)
+    seeds, seed = (
+        whole_number("--seeds", args.seeds, at_least=2),
+        whole_number("--seed", args.seed, at_least=0),
+    )
+    registry.require_reference(args.id)
+    from phalanx import reproduce
+
+    out = Path(args.out) if args.out else Path("results", "reproduce", args.id)
+    judged, notes = reproduce.run(args.id, seeds, seed, out)
+    for note in notes:
+        print(f"note: {note}")
+    print(judged.sentence)
+    return 0 if judged.agree else 1

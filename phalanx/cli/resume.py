@@ -1,0 +1,23 @@
+"""`phalanx resume`: go on where a run stopped."""
+
+from phalanx.cli.parsing import Parser, require_run, whole_number
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    parser = Parser(prog="phalanx resume", description="Go on where a run stopped, to the bit.")
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("--steps", metavar="INT", help="another budget in env steps than the run has")
+    parser.add_argument(
+        "--lr-horizon",
+        metavar="INT",
+        help="over how many env steps the learning rates fell; needed where that was the earlier budget",
+    )
+    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    args = parser.parse(words)
+    steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
+    require_run(args.run)
+    from phalanx import api
+
+    api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint)
+    return 0

@@ -1,0 +1,88 @@
+"""`phalanx train`: train a team."""
+
+import shlex
+import time
+
+from phalanx import registry
+from phalanx.cli.parsing import Parser, add_options, given_tables
+from phalanx.config import Layer, RunConfig, both_have, by_table, clashes, options_of
+from phalanx.errors import PhalanxError
+
+COMMAND_OPTIONS = {"config", "preset", "out", "help"}  # of `phalanx train` itself
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; returns the exit code."""
+    started = time.monotonic()
+    parser = Parser(
+        prog="phalanx train",
+        usage="phalanx train ALGORITHM ENV [options]",
+        description="Train a team and leave everything about it in a run folder.",
+        epilog="`phalanx train ALGORITHM ENV --help` lists their own options too.",
+        add_help=False,
+    )
+    parser.add_argument(
+        "algorithm", metavar="ALGORITHM", nargs="?", help="such as mappo, or package.module:Class"
+    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="such as switch/2, or package.module:Class")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with tables [run], [algorithm], [env]")
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        default="auto",
+        help="auto (default), none, or a name from `phalanx list presets`",
+    )
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
+    parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
+    named = [word for word in words[:2] if not word.startswith("-")]
+    if len(named) < 2 and not {"-h", "--help"} & set(words):
+        raise PhalanxError(
+            "say first what to train and where: phalanx train ALGORITHM ENV, such as mappo switch/2"
+        )
+    layer = registry.preset(named[0], named[1], "auto") if len(named) == 2 else None
+    preset = layer.values if layer else {}
+    plain = words
+    if named:
+        config = registry.algorithm(named[0]).Config
+        both, own = clashes(config), options_of(config)
+        add_options(parser, "the run", options_of(RunConfig), "run", both, preset.get("run"))
+        add_options(parser, named[0], own, "algorithm", both | COMMAND_OPTIONS, preset.get("algorithm"))
+        plain = [_plain_flag(word, named[0], config) for word in words]
+    else:
+        add_options(parser, "the run", options_of(RunConfig), "run", ())
+    if len(named) == 2:
+        add_options(parser, named[1], registry.env_options(named[1]), "env", preset=preset.get("env"))
+    args = parser.parse(plain)
+    if args.help:
+        parser.print_help()
+        return 0
+    from phalanx import api
+    from phalanx.report.console import Console
+
+    command = shlex.join(["phalanx", "train", *words])
+    layer = Layer("command line", given_tables(args))
+    run = api.train_from_layer(
+        args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
+    )
+    folder = shlex.quote(str(run.folder))
+    print(
+        f"see it:   phalanx plot {folder}\nwatch it: phalanx watch {folder}\nuse it:   phalanx eval {folder}"
+    )
+    return 0
+
+
+def _plain_flag(word: str, algorithm: str, config: type) -> str:
+    """An option without the table before it (`--run.steps`), unless that tells two options apart."""
+    if not word.startswith("--") or word.startswith("--env."):
+        return word
+    prefix, _, rest = word.removeprefix("--").partition("=")[0].rpartition(".")
+    name = rest.replace("-", "_")
+    if name not in {*options_of(RunConfig), *options_of(config)}:
+        name = name.removeprefix("no_")
+    if not prefix:
+        if name in clashes(config):
+            raise PhalanxError(both_have(rest, algorithm, dashes="--"))
+        return word
+    by_table(algorithm, config, {f"{prefix}.{name}": None})  # refuses what there is not
+    apart = name in clashes(config) or (prefix == "algorithm" and name in COMMAND_OPTIONS)
+    return word if apart else f"--{word.removeprefix(f'--{prefix}.')}"
