@@ -39,6 +39,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py

@@ -21,11 +21,10 @@ import jax.numpy as jnp
 from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, stacked, take_turns
 
 import phalanx
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.envs.battle.env import BattleState
 from phalanx.envs.battle.scenarios import SCENARIOS
 from phalanx.envs.wrappers import prepare
-from phalanx.training import device
 
 MAPS = ("3m", "2s3z", "5m_vs_6m", "27m_vs_30m")
 GROWTH = (

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, take_turns
 
 import phalanx
+from phalanx import device
 from phalanx.envs.mpe import NAMES
-from phalanx.training import device
 
 # What JaxMARL and mpe2 call the same worlds.
 SUFFIX = {"simple_speaker_listener": "_v4"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import phalanx
-from phalanx.training import device
+from phalanx import device
 
 DATA = Path(__file__).parent.parent / "docs" / "data" / "mpe_returns.json"
 # world, its options, and what was trained: algorithm, steps, options

@@ -13,10 +13,9 @@ import time
 import jax
 import jax.numpy as jnp
 
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.config import Layer, merge
 from phalanx.envs.wrappers import prepare
-from phalanx.training import device
 from phalanx.training.collect import collect, start
 from phalanx.training.run import compile_programs
 from phalanx.training.setup import setup

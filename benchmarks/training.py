@@ -24,10 +24,9 @@ import jax
 import jax.numpy as jnp
 from rollout import load, take_turns
 
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.algorithms.shared.actor_critic import ActorCritic
 from phalanx.config import Layer, merge
-from phalanx.training import device
 from phalanx.training.collect import collect
 from phalanx.training.run import compile_programs
 from phalanx.training.setup import setup

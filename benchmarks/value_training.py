@@ -22,11 +22,10 @@ import jax.numpy as jnp
 from rollout import load, take_turns
 from training import Timed, print_parts, script_of
 
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.algorithms.shared.value import Value, Weights
 from phalanx.config import Layer, merge
 from phalanx.data import replay
-from phalanx.training import device
 from phalanx.training.collect import collect
 from phalanx.training.run import compile_programs
 from phalanx.training.setup import Setup, setup

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 
-from phalanx import registry, teams
+from phalanx import device, registry, teams
 from phalanx.config import Layer, Option, by_table, convert, merge
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
-from phalanx.errors import PhalanxError, suggest
+from phalanx.errors import PhalanxError
 from phalanx.report import metrics
 from phalanx.report.console import Console
 from phalanx.teams import Policy
 from phalanx.teams import load_team as load_team
 from phalanx.training import checkpoint as checkpoints
-from phalanx.training import device, keys, playback
+from phalanx.training import keys, playback
 from phalanx.training import run as runs
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import without_replay
@@ -40,13 +40,7 @@ Which = Literal["best", "last"]
 
 def make_env(name: str, **options: Any) -> Env:
     """Build an environment by name, such as `make_env("switch/2", clock=True)`."""
-    known = registry.env_options(name)
-    for option in options:
-        if option not in known:
-            raise PhalanxError(f"{name} has no option {option!r}.{suggest(option, known)}")
-    return registry.make_env(
-        name, {key: convert(known[key], raw, "argument") for key, raw in options.items()}
-    )
+    return registry.build_env(name, **options)
 
 
 def check_env(env: Env) -> list[str]:

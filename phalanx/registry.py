@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.config import TABLES, Layer, Option, options_of
+from phalanx.config import TABLES, Layer, Option, convert, options_of
 from phalanx.errors import PhalanxError, suggest
 
 if TYPE_CHECKING:
@@ -164,6 +164,15 @@ def env_options(name: str) -> dict[str, Option]:
     """What can be set about an environment."""
     cls, fixed = _env_entry(name)
     return {key: opt for key, opt in options_of(cls).items() if key not in fixed}
+
+
+def build_env(name: str, **options: Any) -> Env:
+    """Build an environment from its name and options, which are checked."""
+    known = env_options(name)
+    for option in options:
+        if option not in known:
+            raise PhalanxError(f"{name} has no option {option!r}.{suggest(option, known)}")
+    return make_env(name, {key: convert(known[key], raw, "argument") for key, raw in options.items()})
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> Env:

@@ -18,12 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx import __version__, registry
+from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.errors import PhalanxError
-from phalanx.training import device
 from phalanx.training.setup import Setup
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 

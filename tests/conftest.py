@@ -12,9 +12,8 @@ os.environ.setdefault(
 import jax
 import pytest
 
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.envs.wrappers import prepare
-from phalanx.training import device
 from phalanx.training.loop import Loop
 from phalanx.types import is_key
 

@@ -10,12 +10,12 @@ import pytest
 from conftest import LONG
 
 from phalanx.envs import battle
+from phalanx.envs.batching import batch_last, fold, fold_at_once, fold_in_turn
 from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.world import NOBODY, Orders, World, nearest, nearest_index
 from phalanx.envs.wrappers import prepare
-from phalanx.ops.batching import batch_last, fold, fold_at_once, fold_in_turn
 from phalanx.registry import make_env
 
 STOP, NORTH, SOUTH, EAST, WEST = range(1, 6)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from phalanx.compat.units import TYPE_NUMBERS
+from phalanx.envs.batching import batch_last
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
 from phalanx.envs.battle.terrain import Terrain
 from phalanx.envs.battle.world import Units, start
-from phalanx.ops.batching import batch_last
 from phalanx.registry import make_env
 
 RECORDED = np.load(Path(__file__).parent / "data" / "smac_interface.npz")

@@ -15,7 +15,7 @@ import jax
 if "late" in sys.argv:
     jax.numpy.zeros(1).block_until_ready()  # JAX has started before phalanx is imported
 import phalanx
-from phalanx.training import device
+from phalanx import device
 device.configure()
 """
 

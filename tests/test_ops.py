@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.data.normalise import RunningNorm
+from phalanx.envs.batching import where_any
 from phalanx.ops import distributions, losses, masks
-from phalanx.ops.batching import at_size, where_any
+from phalanx.ops.programs import at_size
 
 LOGITS = jnp.array([[1.0, -2.0, 0.5, 3.0], [0.0, 0.0, 0.0, 0.0]])
 AVAIL = jnp.array([[True, False, True, True], [False, True, False, True]])

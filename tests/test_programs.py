@@ -377,7 +377,7 @@ def test_pickled_objects_go_on_where_they_were():
 FORK = """
 import multiprocessing
 from phalanx.compat.smac import StarCraft2Env
-from phalanx.training import device
+from phalanx import device
 
 device.PATIENCE = 20
 env = StarCraft2Env("3m", seed=3)

@@ -23,12 +23,12 @@ import pytest
 from conftest import LONG, SMALL, build, small_for
 
 import phalanx
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.api import Run
 from phalanx.config import Layer, merge
 from phalanx.errors import PhalanxError
 from phalanx.report import plots
-from phalanx.training import checkpoint, device
+from phalanx.training import checkpoint
 from phalanx.training.record import Record
 from phalanx.training.run import bytes_needed, compile_programs
 from phalanx.training.setup import setup

@@ -18,8 +18,7 @@ def run(words: list[str]) -> int:
     if env:
         add_options(parser, env, registry.env_options(env), "env")
     args = parser.parse(words)
-    from phalanx import api
-    from phalanx.training import device
+    from phalanx import api, device
 
     device.configure()
     breaches = api.check_env(api.make_env(args.env, **given_tables(args)["env"]))

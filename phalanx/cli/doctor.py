@@ -1,13 +1,38 @@
-"""`phalanx doctor`: examine this machine."""
+"""`phalanx doctor`: what this machine has, and whether training works on it."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
 
 from phalanx.cli.parsing import Parser
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
-    Parser(
-        prog="phalanx doctor", description="Say what this machine has, and train for a few seconds."
-    ).parse(words)
-    from phalanx.report.doctor import examine
+    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 when all is well."""
+    Parser(prog="phalanx doctor", description="What this machine has; trains for a moment.").parse(words)
+    from phalanx import api, device
+    from phalanx.report.console import megabytes, table
 
-    return examine()
+    device.configure()
+    free = device.free_bytes()
+    disk = shutil.disk_usage(Path.cwd()).free
+    rows = [
+        *device.versions().items(),
+        ("device", device.describe()),
+        ("free memory", megabytes(free) if free is not None else "unknown"),
+        ("free disk here", megabytes(disk)),
+        ("compile cache", str(device.cache_folder())),
+    ]
+    print("\n".join(table(rows)))
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        trained = api.train(
+            "ippo", "debug/identity", steps=40_000, eval_every=40_000, out=Path(folder) / "run", quiet=True
+        )
+        result = trained.facts["final"]["last"]["return"]
+    seconds = time.monotonic() - begin
+    learnt = result > 7.5
+    verdict = "learns" if learnt else "DOES NOT LEARN: something is wrong with this installation"
+    print(f"\nippo on debug/identity: return {result:.2f} of 8 after {seconds:.0f} s, so training {verdict}")
+    return 0 if learnt else 1

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium import logger, spaces
 from pettingzoo import ParallelEnv
 
+from phalanx import device
 from phalanx.compat import shared
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import TimeLimit
 from phalanx.errors import PhalanxError, suggest
-from phalanx.training import device
 from phalanx.types import EnvSpec, PyTree, TimeStep
 
 FRAMES_PER_SECOND = 10

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from phalanx import device
 from phalanx.compat import shared
 from phalanx.envs.base import Env
 from phalanx.errors import PhalanxError
-from phalanx.training import device
 
 if TYPE_CHECKING:
     from phalanx.compat.parallel import Parallel

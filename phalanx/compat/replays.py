@@ -62,16 +62,16 @@ def _plain(value: Any) -> Any:
 
 def read(path: str | Path) -> "Show":
     """The episode of a file, for the page that plays it."""
-    from phalanx import api
+    from phalanx import registry
+    from phalanx.data.episodes import Episode
     from phalanx.report.page import Show
-    from phalanx.training.playback import Episode
 
     frames: list[dict[str, Any] | None]
     try:
         told = json.loads(Path(path).read_text("utf-8"))
         if told["format"] != FORMAT:
             raise KeyError
-        spec = api.make_env(f"battle/{told['map']}", **told["options"]).spec
+        spec = registry.build_env(f"battle/{told['map']}", **told["options"]).spec
         frames = [{**told["scene"], **frame} for frame in told["frames"]]
         seen: list[Any] = [np.array(told[name]) for name in ("obs", "avail", "alive")]
         obs, avail, alive = seen

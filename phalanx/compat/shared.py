@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from phalanx.api import make_env
 from phalanx.envs.base import Env
 from phalanx.errors import PhalanxError
+from phalanx.registry import build_env
 from phalanx.types import EnvSpec
 
 Program = Callable[..., Any]
@@ -35,7 +35,7 @@ def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
     if options is not None and not isinstance(options, Mapping):
         raise PhalanxError(f"options must be a dictionary, not {type(options).__name__}")
     if isinstance(env, str):
-        return make_env(env, **(options or {}))
+        return build_env(env, **(options or {}))
     if not isinstance(env, Env):
         if isinstance(env, type) and issubclass(env, Env):
             raise PhalanxError(f"env must be an object, not a class: {env.__name__}()")

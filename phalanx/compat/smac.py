@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx import device
 from phalanx.compat import options, replays, shared
 from phalanx.compat.describe import NOTHING_YET, Described, MultiAgentEnv
 from phalanx.envs.battle import NAMES
 from phalanx.envs.battle.env import Battle
 from phalanx.errors import PhalanxError, suggest
-from phalanx.training import device
 from phalanx.types import TimeStep
 
 __all__ = ["IllegalAction", "MultiAgentEnv", "StarCraft2Env"]

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx import device
 from phalanx.compat import shared
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import prepare
 from phalanx.errors import PhalanxError
-from phalanx.training import device
 from phalanx.types import Observation
 
 

@@ -19,7 +19,7 @@ from phalanx.errors import PhalanxError
 from phalanx.types import EnvSpec
 
 if TYPE_CHECKING:
-    from phalanx.training.playback import Episode
+    from phalanx.data.episodes import Episode
 
 FORMAT = 1
 

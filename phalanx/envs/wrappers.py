@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.envs.base import Env, no_action, own_actions
-from phalanx.ops.batching import where_any
+from phalanx.envs.batching import where_any
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 

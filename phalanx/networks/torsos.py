@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from phalanx.networks.initialise import orthogonal
-from phalanx.ops.batching import unroll
+from phalanx.ops.programs import unroll
 from phalanx.types import Array, PyTree
 
 zeros = nnx.initializers.zeros_init()

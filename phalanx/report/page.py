@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
 from phalanx.errors import PhalanxError, suggest
 from phalanx.report.draw import KINDS
 from phalanx.report.events import events
-from phalanx.training.playback import Episode
 from phalanx.types import EnvSpec
 
 STEPS = 65_534  # that a range of numbers is cut into

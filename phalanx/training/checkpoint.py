@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx import device
 from phalanx.errors import PhalanxError, suggest
-from phalanx.training import device, keys
+from phalanx.training import keys
 from phalanx.training.keys import Purpose
 from phalanx.types import PyTree, is_key
 

@@ -7,35 +7,13 @@ import jax
 import numpy as np
 
 from phalanx.algorithms.base import Algorithm
+from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import Filmed, prepare
 from phalanx.training import keys
 from phalanx.training.collect import collect, start
 from phalanx.training.keys import Purpose
 from phalanx.types import Array, Observation, PyTree, Transition
-
-
-class Episode(NamedTuple):
-    """One episode of T steps, as numpy arrays."""
-
-    observation: Observation
-    """(T + 1, ...): what was seen before each step, and after the last"""
-    action: np.ndarray
-    """(T, A) int32, or (T, A, U) float32"""
-    reward: np.ndarray
-    """(T, A)"""
-    terminated: bool
-    truncated: bool
-    won: bool | None
-    """None where episodes cannot be won"""
-    preferences: np.ndarray | None
-    """(T, A, U): see `Algorithm.preferences`"""
-    states: PyTree
-    """(T + 1, ...), or None when they were not asked for"""
-
-    @property
-    def length(self) -> int:
-        return len(self.reward)
 
 
 class Kept(NamedTuple):

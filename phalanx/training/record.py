@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from phalanx import device
 from phalanx.config import to_toml
 from phalanx.errors import PhalanxError
-from phalanx.training import device
 from phalanx.training.setup import Setup
 
 

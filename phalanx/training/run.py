@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx import device
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
-from phalanx.training import checkpoint, device, keys
+from phalanx.training import checkpoint, keys
 from phalanx.training.evaluate import Played, play, returns_by_type, summary
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Loop, without_replay

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx import registry
+from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm, Networks
 from phalanx.config import Resolved, RunConfig
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import prepare
 from phalanx.errors import PhalanxError
 from phalanx.report.console import megabytes, table
-from phalanx.training import device
 from phalanx.training.collect import collect
 from phalanx.training.loop import Loop, without_replay
 

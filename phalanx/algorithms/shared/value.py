@@ -24,7 +24,7 @@ from phalanx.data.replay import Episodes, Replay
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, returns
-from phalanx.ops.batching import at_size
+from phalanx.ops.programs import at_size
 from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, PyTree, Transition
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.envs.batching import fold
 from phalanx.envs.battle import damage, walking
 from phalanx.envs.battle.world import (
     FAR,
@@ -28,7 +29,7 @@ from phalanx.envs.battle.world import (
     of_side,
     pick,
 )
-from phalanx.ops.batching import fold, unroll
+from phalanx.ops.programs import unroll
 from phalanx.types import Array
 
 LOOPS = 8  # game loops in an env step

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.envs.batching import fold
 from phalanx.envs.battle import units as data
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import LOOPS_PER_SECOND
 from phalanx.envs.battle.world import Params, Seen, Units, World, of_side, pick
-from phalanx.ops.batching import fold
 from phalanx.types import Array
 
 

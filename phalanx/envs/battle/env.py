@@ -11,6 +11,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env, numbered
+from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import combat, scenarios, spawn
 from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
@@ -19,7 +20,6 @@ from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
 from phalanx.envs.battle.world import NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World, of_side, start
-from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 RULES = 2  # raised when battles go another way: 2, enemies keep a target while their weapon reaches it

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.envs.batching import fold
 from phalanx.envs.battle.combat import LOOPS, sees
 from phalanx.envs.battle.units import LOOPS_PER_SECOND
 from phalanx.envs.battle.world import (
@@ -25,7 +26,6 @@ from phalanx.envs.battle.world import (
     of_side,
     pick,
 )
-from phalanx.ops.batching import fold
 from phalanx.types import Array, PyTree
 
 HELP_RADIUS = 4.0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.config import option, with_default
+from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle, BattleState
 from phalanx.envs.battle.observe import FIRST_TARGET, LOOKS, Observer, View
@@ -17,7 +18,6 @@ from phalanx.envs.battle.scenarios import EXCEPTIONS, RACES, TYPE_CHANCES, V2_LI
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import unit_types
 from phalanx.envs.battle.world import Params, World
-from phalanx.ops.batching import batch_last
 from phalanx.types import Array, TimeStep
 
 CENTRE = SIZE / 2

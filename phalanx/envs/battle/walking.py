@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.envs.batching import fold
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.world import FAR, Orders, Params, Seen, Units, World
-from phalanx.ops.batching import fold
 from phalanx.types import Array
 
 ARRIVED = 0.01  # who is this close to its goal stays there

@@ -1,6 +1,6 @@
 """What a battle consists of: the sides, the unit types and the ground, and what changes as it goes on.
 
-Arrays are (N, B): N units, allies first, B environments (see `ops.batching` for why B is last).
+Arrays are (N, B): N units, allies first, B environments (see `envs.batching` for why B is last).
 """
 
 from dataclasses import dataclass

@@ -16,8 +16,8 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env
+from phalanx.envs.batching import batch_last
 from phalanx.envs.mpe.world import MOVES, Agent, Bodies, Particles
-from phalanx.ops.batching import batch_last
 from phalanx.types import Array, EnvSpec, Observation, TimeStep
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

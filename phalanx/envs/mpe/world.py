@@ -4,7 +4,7 @@ The rules and constants are those of the `mpe2` package, version 1.1.1 (Terry et
 2017, "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments",
 https://arxiv.org/abs/1706.02275); `tests/test_mpe.py` runs both side by side.
 
-Everything here is written with environments on the last axis, B (see `phalanx.ops.batching`); E counts the
+Everything here is written with environments on the last axis, B (see `phalanx.envs.batching`); E counts the
 bodies, agents first.
 """
 

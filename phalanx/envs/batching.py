@@ -5,8 +5,7 @@ operation; with the batch first it is a short one, again and again.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,38 +15,6 @@ from jax.custom_batching import custom_vmap
 from phalanx.types import Array, PyTree
 
 MANY_PAIRS = 2**24  # on an H200, 57 units in 8,192 environments: 135 against 221 us a loop
-
-
-def unroll(steps: int) -> int:
-    """How many turns of a loop of `steps` to lay out one after the other.
-
-    On a GPU all: each turn costs copies of what is carried. On a CPU it would only cost compile time.
-    """
-    return 1 if jax.default_backend() == "cpu" else steps
-
-
-def at_size(sizes: Sequence[int], fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """Let `fn(size, *args)` be called as `f(needed, *args)`, with the smallest of `sizes` that is not less.
-
-    A size shapes arrays, so there is a program for each, of which one runs. Under `vmap` it is the one that
-    the largest `needed` of the batch asks for, where a plain `switch` would run them all. Sizes must rise.
-    """
-
-    def one_of(programs, needed, args):
-        return jax.lax.switch(jnp.searchsorted(jnp.array(sizes[:-1]), needed), programs, *args)
-
-    @custom_vmap
-    def chosen(needed: Array, args: PyTree) -> PyTree:
-        return one_of([partial(fn, size) for size in sizes], needed, args)
-
-    @chosen.def_vmap
-    def _(count: int, batched: list[PyTree], needed: Array, args: PyTree) -> tuple[PyTree, PyTree]:
-        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched[1]))
-        programs = [jax.vmap(partial(fn, size), axes, axis_size=count) for size in sizes]
-        out = one_of(programs, jnp.max(needed), args)
-        return out, jax.tree.map(lambda _: True, out)
-
-    return lambda needed, *args: chosen(needed, args)
 
 
 def batch_last(fn: Callable[..., Any]) -> Callable[..., Any]:
