@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from phalanx import device, registry, teams
-from phalanx.config import Layer, Option, by_table, convert, merge
+from phalanx.algorithms.shared.agents import Agents
+from phalanx.config import Layer, Option, by_table, convert, merge, renamed
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.envs.base import Env
@@ -206,6 +207,7 @@ def _open(run: str | Path, env: Env | None, changes: Layer | None = None) -> tup
     record = Record(Path(run))
     facts = record.read()
     values = registry.read_toml(record.folder / "config.toml")
+    values = {**values, "algorithm": renamed(values.get("algorithm", {}))}
     names = values.get("run", {})
     algorithm, name = names.get("algorithm"), names.get("env")
     if not (isinstance(algorithm, str) and isinstance(name, str)):
@@ -258,8 +260,8 @@ def resume(
     """Go on where a run stopped, or on to another budget of `steps`.
 
     What is learnt is then what a run with that budget would have learnt from the start. Where learning rates
-    fall over the budget that cannot be: `lr_horizon`, if it is the old budget, goes on with the rates that
-    they end with. `checkpoint` names one in the run's `checkpoints/`; without it the newest is taken.
+    fall over the budget that cannot be, and is refused; with the old budget as `lr_horizon` they stay at
+    their end, if that is above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest).
     """
     started = time.monotonic()
     changes = {
@@ -293,12 +295,18 @@ def _require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None
         return
     if after.algorithm.uses_budget and new_steps == old_steps:
         return
-    horizon = getattr(after.resolved.algorithm, "lr_horizon", None)
-    if horizon != old_steps:
+    if not isinstance(before.algorithm, Agents):  # an algorithm of the user's own
+        raise PhalanxError(
+            f"what {run} learns depends on its budget of {old_steps:,} env steps: train anew with "
+            f"--steps {new_steps}"
+        )
+    if after.algorithm.config.lr_horizon != old_steps:
+        go_on = f"add --lr-horizon {old_steps} to go on with the rates at their end, or "
+        go_on = "" if before.algorithm.rates_end_at_zero else go_on
         raise PhalanxError(
             f"the learning rates of {run} fall over its budget of {old_steps:,} env steps, so that a run of "
-            f"{new_steps:,} would have had other rates from the start: add --lr-horizon {old_steps} to go on "
-            f"with the rates at their end, or train anew with --lr-horizon {max(new_steps, old_steps)}"
+            f"{new_steps:,} would have had other rates from the start: {go_on}train anew with --steps "
+            f"{new_steps} (or with --lr-horizon {new_steps} and fewer steps, to continue later)"
         )
 
 
@@ -344,6 +352,7 @@ def evaluate(
     if env is None or (is_run and not isinstance(env, str)):
         this, policy = _policies(run, env, which, checkpoint)
     else:
+        _refuse_choice(run, which=which, checkpoint=checkpoint)
         this, policy = _untrained(str(run), env, env_options or {})
     program = runs.jit_play(this.loop, this.config.seeds)
     # Each trained seed has episodes of its own, as in the final evaluation of a run.
@@ -539,8 +548,16 @@ def _player(
         return _team(run, env, which, team, checkpoint)
     if env is None:
         raise PhalanxError(f"there is no run folder {run}; an algorithm needs an environment to play in")
+    _refuse_choice(run, which=which, team=team, checkpoint=checkpoint)
     this, policies = _untrained(str(run), env, env_options or {})
     return this, jax.tree.map(lambda p: p[0], policies)
+
+
+def _refuse_choice(algorithm: str | Path, **choice: Any) -> None:
+    """Refuse to choose among the parameters of an algorithm that has not been trained."""
+    for name, value in choice.items():
+        if value is not None:
+            raise PhalanxError(f"{name} is for a run folder, and {algorithm} is an untrained algorithm")
 
 
 def _write(path: Path, write: Callable[[Path], Any]) -> None:

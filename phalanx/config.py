@@ -193,6 +193,18 @@ class Layer(NamedTuple):
 TABLES = ("run", "algorithm", "env")
 
 
+# Of `phalanx train` itself: an algorithm's option of such a name takes the prefix.
+COMMAND_OPTIONS = frozenset({"config", "preset", "out", "help"})
+
+
+def renamed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """An algorithm's options as version 0.1.0 wrote them, under today's names."""
+    options = dict(options)
+    if "standardise_rewards" in options:
+        options["reward_norm"] = "standardise" if options.pop("standardise_rewards") else "none"
+    return options
+
+
 def clashes(algorithm_config: type) -> set[str]:
     """Options that the run and an algorithm both have: they must be told apart by their table."""
     return options_of(RunConfig).keys() & options_of(algorithm_config).keys()
@@ -213,6 +225,8 @@ def by_table(algorithm: str, algorithm_config: type, options: Mapping[str, Any])
             raise PhalanxError(f"{algorithm} has no option {name!r}.{near}")
         if len(owners) > 1:
             raise PhalanxError(both_have(plain, algorithm))
+        if plain in tables[owners[0]]:
+            raise PhalanxError(f"{plain} is given twice, with and without {owners[0]}. before it")
         tables[owners[0]][plain] = value
     return tables
 

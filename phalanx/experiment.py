@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import api, registry
-from phalanx.config import Layer
+from phalanx.config import COMMAND_OPTIONS, Layer
 from phalanx.errors import PhalanxError, suggest
 from phalanx.report.compare import EXPERIMENT
 from phalanx.report.console import duration, megabytes
@@ -66,9 +66,12 @@ class Cell(NamedTuple):
         words = ["train", self.algorithm, self.env]
         if self.preset != "auto":
             words += ["--preset", self.preset]
-        for prefix, options in (("", self.options), ("env.", self.env_options)):
-            for name, value in options.items():
-                words += _flag(prefix, name.replace("_", "-"), value)
+        for name, value in self.options.items():
+            table, _, plain = name.rpartition(".")
+            table = table or ("algorithm" if plain in COMMAND_OPTIONS else "")
+            words += _flag(f"{table}." if table else "", plain, value)
+        for name, value in self.env_options.items():
+            words += _flag("env.", name, value)
         return [*words, "--out", str(self.folder)]
 
     def setup(self) -> Setup:
@@ -97,6 +100,7 @@ class Cell(NamedTuple):
 
 def _flag(prefix: str, name: str, value: Any) -> list[str]:
     """An option as the command line takes it."""
+    name = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{prefix}{'' if value else 'no-'}{name}"]
     whole = isinstance(value, float) and value.is_integer()  # 1e6 steps
@@ -127,7 +131,8 @@ def read(path: Path, out: Path | None = None) -> Experiment:
         for arm, given in tables["arms"].items():
             options, env_options = {}, {}
             for part in (tables["all"], tables["on"].get(env, {}), given):
-                options |= {k: v for k, v in part.items() if k not in ("algorithm", "preset", "env")}
+                given_here = {k: v for k, v in part.items() if k not in ("algorithm", "preset", "env")}
+                options = over(options, given_here)
                 env_options |= part.get("env", {})
             folder = out / _file_name(arm) / _file_name(env)
             preset = given.get("preset", "auto")
@@ -135,6 +140,17 @@ def read(path: Path, out: Path | None = None) -> Experiment:
     if len({cell.folder for cell in cells}) < len(cells):
         raise PhalanxError(f"{path}: two arms or environments have the same name, or the same as a folder")
     return Experiment(path, about.get("title", path.stem), out, cells, about.get("control"), tables["bounds"])
+
+
+def over(options: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay later options over earlier ones; `steps` and `run.steps` are the same one."""
+
+    def same(one: str, other: str) -> bool:
+        (table, _, name), (other_table, _, other_name) = one.rpartition("."), other.rpartition(".")
+        return name == other_name and (table == other_table or not (table and other_table))
+
+    kept = {name: value for name, value in options.items() if not any(same(name, new) for new in later)}
+    return {**kept, **later}
 
 
 def _require_sound(tables: Mapping[str, Mapping[str, Any]]) -> None:

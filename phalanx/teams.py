@@ -20,6 +20,7 @@ import numpy as np
 
 from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
+from phalanx.config import renamed
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.errors import PhalanxError
@@ -124,11 +125,13 @@ class Policy:
 
     def _begins(self, first: Any, memory: PolicyMemory | None, batch: int) -> np.ndarray:
         """Which episodes begin, (B,): all without a memory, else those that `first` names."""
-        if memory is None or first is None:
+        if first is None:
             return np.full(batch, memory is None)
         first = np.asarray(first)
         if first.shape not in ((), (batch,)):
             raise PhalanxError(f"first must be ({batch},), a yes or no for each episode, not {first.shape}")
+        if memory is None and not first.all():
+            raise PhalanxError("without a memory every episode begins: leave out first, or give the memory")
         return np.broadcast_to(first.astype(bool), (batch,))
 
     def _state(self, state: Any, batch: int) -> np.ndarray:
@@ -188,7 +191,7 @@ def load_team(path: str | Path) -> Policy:
     try:
         spec = EnvSpec(**{name: _tuples(value) for name, value in told["spec"].items()})
         cls = registry.algorithm(told["algorithm"])
-        config = cls.Config(**told["options"])
+        config = cls.Config(**renamed(told["options"]))
         seen = policy_spec(spec, **cls.inputs(config))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None

@@ -90,6 +90,7 @@ def test_values_of_actions_stop_where_their_agent_did():
         ({"reward": jnp.ones(2)}, "got a reward at step"),
         ({"agent_terminated": None}, "must give agent_terminated"),
         ({"agent_terminated": jnp.ones(2, bool)}, "still lives"),
+        ({"observation": {"alive": jnp.zeros(2, bool)}}, "is dead at step"),
     ],
 )
 def test_an_end_that_is_none_is_a_breach(change, said):
@@ -97,6 +98,10 @@ def test_an_end_that_is_none_is_a_breach(change, said):
         def step(self, key, state, actions):
             state, now = super().step(key, state, actions)
             late = state.steps > 2
+            if "observation" in change:
+                seen = now.observation
+                gone = jnp.where(late, change["observation"]["alive"], seen.alive)
+                return state, now._replace(observation=seen._replace(alive=gone))
             if change.get("agent_terminated") is None:
                 return state, now._replace(**change)
             return state, jax.tree.map(

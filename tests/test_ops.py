@@ -173,10 +173,15 @@ def test_running_norm_follows_its_groups_and_inverts():
 def test_explained_variance_is_1_for_the_truth_and_0_for_a_constant():
     """Of each group apart, whatever the scale of the other."""
     targets = jnp.stack([jnp.arange(10.0), 1000 * jnp.arange(10.0)], axis=-1)
-    values = targets.at[:, 0].set(4.0)
-    np.testing.assert_allclose(losses.explained_variance(values, targets, np.eye(2)), [0, 1], atol=1e-6)
-    together = losses.explained_variance(values, targets, np.ones((1, 2)))
+    values, everyone = targets.at[:, 0].set(4.0), jnp.ones(targets.shape, bool)
+    np.testing.assert_allclose(
+        losses.explained_variance(values, targets, everyone, np.eye(2)), [0, 1], atol=1e-6
+    )
+    together = losses.explained_variance(values, targets, everyone, np.ones((1, 2)))
     np.testing.assert_allclose(together, [1 - jnp.var(targets - values) / jnp.var(targets)], rtol=1e-6)
+    spoilt = values.at[0, 1].set(1e6)
+    some = losses.explained_variance(spoilt, targets, everyone.at[0, 1].set(False), np.eye(2))
+    np.testing.assert_allclose(some, [0, 1], atol=1e-6)
 
 
 def test_where_any_chooses_and_makes_nothing_in_vain():

@@ -10,9 +10,9 @@ import phalanx
 from phalanx import cli
 from phalanx.algorithms.ippo import IPPO
 from phalanx.algorithms.shared.ppo import PPOConfig
-from phalanx.config import option
+from phalanx.config import by_table, option
 from phalanx.errors import PhalanxError
-from phalanx.experiment import Cell
+from phalanx.experiment import Cell, over
 
 MINE = "test_options:Mine"
 BRIEF = {"steps": 64, "envs": 4, "eval_episodes": 2, "final_episodes": 2}
@@ -110,7 +110,20 @@ def test_help_shows_the_prefix_where_it_is_needed(capsys):
 
 
 def test_an_experiment_tells_them_apart(tmp_path):
-    options = {"run.keep": 3, "algorithm.keep": 5, "steps": 64}
-    cell = Cell("arm", "debug/identity", MINE, "auto", options, {}, tmp_path)
+    options = {"run.keep": 3, "algorithm.keep": 5, "run.tensorboard": False, "out": 4, "steps": 64}
+    cell = Cell("arm", "debug/identity", MINE, "auto", options, {}, tmp_path / "run")
     assert (cell.setup().config.keep, cell.setup().resolved.algorithm.keep) == (3, 5)
-    assert "--algorithm.keep 5" in " ".join(cell.command)
+    # What the plan accepts its command does, too.
+    sizes = [f"--{name}={value}" for name, value in (BRIEF | SMALL).items() if name != "steps"]
+    assert cli.run([*cell.command, *sizes]) == 0
+    found, values = config(tmp_path / "run")
+    assert found["run.tensorboard"] is False
+    assert (found["run.keep"], found["algorithm.keep"], values["algorithm"]["out"]) == (3, 5, 4)
+
+
+def test_later_tables_of_an_experiment_win_whatever_the_prefix():
+    assert over({"steps": 1, "run.keep": 2}, {"run.steps": 3}) == {"run.keep": 2, "run.steps": 3}
+    assert over({"run.steps": 1}, {"steps": 2}) == {"steps": 2}
+    assert over({"run.keep": 1}, {"algorithm.keep": 2}) == {"run.keep": 1, "algorithm.keep": 2}
+    with pytest.raises(PhalanxError, match="steps is given twice"):
+        by_table(MINE, MineConfig, {"steps": 1, "run.steps": 2})

@@ -58,8 +58,11 @@ def test_memory_is_cleared_row_by_row(algorithm, network):
         _, steady = policy.act(seen[t, 0], steady)
     assert steady is not None
     np.testing.assert_allclose(memory.network[0], steady.network[0], atol=1e-6)
-    with pytest.raises(PhalanxError, match=r"first must be \(3,\)"):
-        policy.act(seen[0], memory, first=[True])
+    for remembered in (memory, None):
+        with pytest.raises(PhalanxError, match=r"first must be \(3,\)"):
+            policy.act(seen[0], remembered, first=[True])
+    with pytest.raises(PhalanxError, match="without a memory every episode begins"):
+        policy.act(seen[0], None, first=[True, False, True])
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,21 @@ def test_a_team_without_parameters_cannot_be_exported(scripted, tmp_path):
     with pytest.raises(PhalanxError, match="heuristic has no parameters to export"):
         phalanx.export(scripted.folder, tmp_path / "team.zip")
     assert not list(tmp_path.iterdir())
+
+
+def test_parameters_of_an_untrained_algorithm_cannot_be_chosen(tmp_path):
+    for choice in ({"which": "last"}, {"checkpoint": "0"}):
+        with pytest.raises(PhalanxError, match="is for a run folder, and random is an untrained algorithm"):
+            phalanx.evaluate("random", "debug/identity", **choice)
+    with pytest.raises(PhalanxError, match="team is for a run folder"):
+        phalanx.record("random", tmp_path / "t.npz", env="debug/identity", team=1)
+
+
+def test_teams_of_version_0_1_load_under_the_new_names(tmp_path, small_run):
+    from phalanx.config import renamed
+
+    assert renamed({"standardise_rewards": True, "lr": 1}) == {"reward_norm": "standardise", "lr": 1}
+    assert renamed({"standardise_rewards": False}) == {"reward_norm": "none"}
 
 
 def test_every_algorithm_declares_what_it_acts_on():

@@ -145,6 +145,13 @@ def test_any_metric_can_be_drawn(runs, monkeypatch, capsys):
     assert (runs[0] / "plots" / "learn-epsilon-learn-entropy.png").stat().st_size > 1000
 
 
+def test_lines_of_a_pattern_are_told_apart_wherever_its_star_stands(runs, monkeypatch):
+    panels, _ = drawn(monkeypatch, runs[0], "--metric", "*return")
+    (panel,) = panels
+    assert len(panel.lines) > 1
+    assert len({line.label for line in panel.lines}) == len(panel.lines)
+
+
 def test_of_several_runs_each_metric_has_a_panel(runs, monkeypatch, tmp_path):
     panels, _ = drawn(monkeypatch, *runs, "--metric", "learn/entropy/*", "--out", tmp_path / "x")
     assert [panel.title for panel in panels] == ["learn/entropy/scout", "learn/entropy/worker"]

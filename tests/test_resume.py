@@ -32,21 +32,51 @@ def test_a_falling_rate_with_a_horizon_goes_on_as_if_the_run_had_been_longer(tmp
     assert rows(whole) == rows(half)
 
 
+def files(run):
+    return {path.name: path.read_bytes() for path in run.folder.glob("*.*")}
+
+
 def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
     """Another budget would have had other rates from the start; given their horizon, they stay at its end."""
-    run = small(tmp_path / "run", steps=256, lr_decay=True)
-    before = {path.name: path.read_bytes() for path in run.folder.glob("*.*")}
+    falling = {"group_lr": "all=1e-3:1e-4"}
+    run = small(tmp_path / "run", steps=256, **falling)
+    before = files(run)
     for steps, horizon in ((512, None), (512, 512), (128, None)):
         with pytest.raises(PhalanxError, match=r"fall over its budget of 256 env steps.* --lr-horizon 256"):
             phalanx.resume(run.folder, steps, lr_horizon=horizon, quiet=True)
-    assert {path.name: path.read_bytes() for path in run.folder.glob("*.*")} == before
+    assert files(run) == before
     phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
-    whole = small(tmp_path / "whole", steps=512, lr_decay=True, lr_horizon=256)
+    whole = small(tmp_path / "whole", steps=512, lr_horizon=256, **falling)
     assert_same_end(whole.folder, run.folder)
-    assert run.metrics()[-1]["learn/actor_lr"] == 0
+    assert run.metrics()[-1]["learn/actor_lr"] == pytest.approx(1e-4)
     assert config(run)["algorithm"]["lr_horizon"] == 256
     with pytest.raises(PhalanxError, match="fall over 256 env steps: leave out lr_horizon"):
         phalanx.resume(run.folder, 1024, lr_horizon=1024, quiet=True)
+
+
+def test_nobody_trains_at_a_rate_of_zero(tmp_path):
+    run = small(tmp_path / "run", steps=128, lr_decay=True)
+    before = files(run)
+    with pytest.raises(PhalanxError, match="rates from the start: train anew with --steps 256"):
+        phalanx.resume(run.folder, 256, quiet=True)
+    with pytest.raises(PhalanxError, match="all learning rates are 0 after lr_horizon=128 env steps"):
+        phalanx.resume(run.folder, 256, lr_horizon=128, quiet=True)
+    assert files(run) == before
+    with pytest.raises(PhalanxError, match="use an lr_horizon of at least 256"):
+        small(tmp_path / "other", steps=256, lr_decay=True, lr_horizon=128)
+
+
+def test_a_resume_that_is_refused_changes_nothing(tmp_path, monkeypatch):
+    run = small(tmp_path / "run", steps=128)
+    before = files(run)
+
+    def refuse(*_):
+        raise PhalanxError("it does not fit")
+
+    monkeypatch.setattr(checkpoint, "restore", refuse)
+    with pytest.raises(PhalanxError, match="it does not fit"):
+        phalanx.resume(run.folder, 256, quiet=True)
+    assert files(run) == before
 
 
 def test_a_horizon_that_nothing_falls_over_is_refused(tmp_path):
@@ -65,6 +95,7 @@ def test_the_configuration_says_what_happened(tmp_path):
     assert "hidden = 8  # argument" in text
     assert "gae_lambda = 0.95  # default" in text
     (resumed,) = run.facts["resumed"]
+    assert run.facts["final"]["last"]["episodes"] == 4
     assert (resumed["env_steps"], resumed["steps"]) == (128, 256)
     assert resumed["versions"]["jax"] == jax.__version__
 

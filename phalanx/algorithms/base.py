@@ -47,6 +47,9 @@ class Algorithm(ABC):
     def check(self, envs: int) -> None:  # noqa: B027  (most algorithms take any number)
         """Refuse a number of environments that does not fit the config, and name ones that do."""
 
+    def check_budget(self, steps: int) -> None:  # noqa: B027
+        """Refuse a budget of env steps that does not fit the config."""
+
     @abstractmethod
     def init(self, key: Array, envs: int) -> PyTree:
         """The learner before its first step."""

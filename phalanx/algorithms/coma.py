@@ -213,7 +213,7 @@ class COMA(Actors):
         of_critics = {**critic_metrics, "critic_grad_norm": critic_norms}
         metrics = {
             **self.network_metrics(of_actors, of_critics, clock),
-            **self.value_metrics(distributions.chosen(q, rollout.action), target),
+            **self.value_metrics(distributions.chosen(q, rollout.action), target, rollout.observation.alive),
             "epsilon": learner.epsilon,
             "dead": 1 - rollout.observation.alive.mean(),
         }

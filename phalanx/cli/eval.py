@@ -46,8 +46,6 @@ def run(words: list[str]) -> int:
         if args.what in registry.algorithms():
             raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
         require_run(args.what)
-    elif args.which or args.checkpoint:
-        raise PhalanxError("--which and --checkpoint are for a run, not for an untrained algorithm")
     from phalanx import api
 
     result = api.evaluate(

@@ -5,10 +5,8 @@ import time
 
 from phalanx import registry
 from phalanx.cli.parsing import Parser, add_options, given_tables
-from phalanx.config import Layer, RunConfig, both_have, by_table, clashes, options_of
+from phalanx.config import COMMAND_OPTIONS, Layer, RunConfig, both_have, by_table, clashes, options_of
 from phalanx.errors import PhalanxError
-
-COMMAND_OPTIONS = {"config", "preset", "out", "help"}  # of `phalanx train` itself
 
 
 def run(words: list[str]) -> int:

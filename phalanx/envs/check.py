@@ -230,6 +230,10 @@ def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator
     if now.agent_terminated is not None and (seen.alive & now.agent_terminated)[running].any():
         yield f"an agent has ended by step {t} and still lives: mark it dead with the step that ends it."
     over = now.terminated | now.truncated
+    if now.agent_terminated is not None:
+        waits = ~seen.alive & ~now.agent_terminated & ~over[:, None]
+        if waits[running].any():
+            yield f"an agent is dead at step {t} and has not ended: with spec.agents_end the two are one."
     helpless = alive & ~seen.avail.any(-1) & ~over[:, None]
     if helpless.any():
         agent = spec.agents[int(np.argwhere(helpless)[0][1])]

@@ -33,12 +33,11 @@ def clipped_value_loss(loss, value: Array, old_value: Array, target: Array, clip
     return jnp.maximum(loss(value - target), loss(near - target))
 
 
-def explained_variance(values: Array, targets: Array, membership: Array | np.ndarray) -> Array:
+def explained_variance(values: Array, targets: Array, mask: Array, membership: Array | np.ndarray) -> Array:
     """How well each group's values (..., A) tell its targets: (G,), with `membership` (G, A) of 0 and 1.
 
-    1 when they tell them exactly, 0 when they are no better than a constant.
+    1 when they tell them exactly, 0 when they are no better than a constant; only what is in `mask` counts.
     """
-    everyone = jnp.ones(targets.shape, bool)
-    _, missed = masks.grouped_moments(targets - values, everyone, membership)
-    _, var = masks.grouped_moments(targets, everyone, membership)
+    _, missed = masks.grouped_moments(targets - values, mask, membership)
+    _, var = masks.grouped_moments(targets, mask, membership)
     return 1.0 - missed / jnp.maximum(var, 1e-8)

@@ -111,14 +111,14 @@ def _panels(wanted: str, runs: list[tuple[str, Rows]]) -> list[Panel]:
     return panels
 
 
-def _lines(names: list[str], runs: list[tuple[str, Rows]], prefix: str = "") -> list[Line]:
+def _lines(names: list[str], runs: list[tuple[str, Rows]], prefix: str | None = None) -> list[Line]:
     """A line for each run and metric that has values, called by its run, or by its metric behind `prefix`."""
     lines = []
     for run, rows in runs:
         for name in names:
             if (points := curve(rows, name)) is not None:
                 seeds = f" ({len(points[1])} seeds)" if len(points[1]) > 1 else ""
-                lines.append(Line((name.removeprefix(prefix) if prefix else run) + seeds, *points))
+                lines.append(Line((run if prefix is None else name.removeprefix(prefix)) + seeds, *points))
     return lines
 
 

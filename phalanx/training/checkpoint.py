@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
     replay_sha256: str | None = None
     """checksum of the replay; None if the learner has none"""
     versions: dict[str, str] | None = None
-    """of everything that a number may depend on"""
+    """of everything that a number may depend on, and the device"""
     unreadable: str | None = None
     """what is wrong with the manifest"""
 
@@ -98,7 +98,7 @@ def save(
             "seconds": seconds,
             "sha256": _digest(unfinished / ARRAYS),
             "replay_sha256": _digest(unfinished / REPLAY) if REPLAY in files else None,
-            "versions": device.versions(),
+            "versions": circumstances(),
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
             json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
@@ -111,6 +111,11 @@ def save(
             f"cannot write checkpoint {target}: {error.strerror}; earlier checkpoints are untouched"
         ) from None
     _prune(folder, keep)
+
+
+def circumstances() -> dict[str, str]:
+    """What numbers may depend on besides the run itself."""
+    return {**device.versions(), "device": device.describe()}
 
 
 def first_nan(tree: PyTree) -> str | None:

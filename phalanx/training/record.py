@@ -75,8 +75,9 @@ class Record:
         }
         self._replace("config.toml", to_toml(this.resolved))
         origins = {table: dict(names) for table, names in this.resolved.origins.items()}
-        earlier = self.read().get("resumed", [])
-        self.note(status="running", origins=origins, resumed=[*earlier, now])
+        facts = {name: fact for name, fact in self.read().items() if name not in ("final", "seconds")}
+        resumed = [*facts.get("resumed", []), now]
+        self.write({**facts, "status": "running", "origins": origins, "resumed": resumed})
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Replace run.json in one go."""

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx import device
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter, read
@@ -156,10 +155,9 @@ class Trainer:
         self.metrics = self._writer()
         self.evaluate()
 
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
-        """Go on where a checkpoint was written."""
-        like = jax.eval_shape(jax.vmap(self.this.loop.init), jnp.array(self.this.seeds, jnp.int32))
-        self.carry = checkpoint.restore(saved, like)
+    def restore(self, saved: checkpoint.Checkpoint, carry: Carry) -> None:
+        """Go on where a checkpoint was written, which held `carry`."""
+        self.carry = carry
         self.metrics = self._writer()
         self.metrics.require(saved.metrics_bytes)  # before anything is dropped
         checkpoint.forget_after(saved)
@@ -357,21 +355,24 @@ def resume(
 ) -> Record:
     """Go on from a checkpoint of an existing folder."""
     note = other_versions(saved)
+    like = jax.eval_shape(jax.vmap(this.loop.init), jnp.array(this.seeds, jnp.int32))
+    carry = checkpoint.restore(saved, like)  # what does not fit is refused before anything is compiled
     programs, _ = ready(this, console, record.folder)
-    with record.failures_noted(), stop_requests() as stop:
+    with stop_requests() as stop:
         trainer = Trainer(this, programs, record, console, stop, started)
-        trainer.restore(saved)
+        trainer.restore(saved, carry)
         console.say(*note, f"going on at {trainer.env_steps:,} env steps", "")
         record.resumed(this, trainer.env_steps)
-        finish(trainer, record, console)
+        with record.failures_noted():
+            finish(trainer, record, console)
     return record
 
 
 def other_versions(saved: checkpoint.Checkpoint) -> list[str]:
-    """A line if a checkpoint was written with other versions, which may round differently."""
+    """A line if a checkpoint was written with other versions or on another device, where sums may differ."""
     changed = {
         name: (was, now)
-        for name, now in device.versions().items()
+        for name, now in checkpoint.circumstances().items()
         if (was := (saved.versions or {}).get(name, now)) != now
     }
     if not changed:

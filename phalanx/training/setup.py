@@ -67,6 +67,7 @@ def setup(resolved: Resolved, env: Env) -> Setup:
             f"environments: use another number of envs, or another batch_steps"
         )
     algorithm.check(run.envs)
+    algorithm.check_budget(run.steps)
     if run.steps / algorithm.steps_per_update > MOST_UPDATES:
         raise PhalanxError(
             f"steps={run.steps} is more than {MOST_UPDATES:,} updates: use a larger batch_steps"

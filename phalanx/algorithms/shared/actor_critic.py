@@ -222,7 +222,7 @@ class ActorCritic(Actors):
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
         starts = Starts(self._starts(rollout.memory), self._starts(before))
         learner = learner._replace(critic=critic, value_norm=norm, critic_memory=memories[-1])
-        metrics = {**self.value_metrics(values, target), "dead": 1 - alive.mean()}
+        metrics = {**self.value_metrics(values, target, alive), "dead": 1 - alive.mean()}
         return learner, jax.tree.map(self._chunks, batch), starts, metrics
 
     def rescale(

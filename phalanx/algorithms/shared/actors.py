@@ -107,12 +107,12 @@ class Actors(Agents):
         half, logged = jax.lax.scan(epoch, half, jax.random.split(key, epochs))
         return half, *jax.tree.map(lambda x: x.sum((0, 1)) / max(epochs * minibatches, 1), logged)
 
-    def value_metrics(self, values: Array, target: Array) -> dict[str, Array]:
-        """How well critics tell their targets, both (T, B, A): what is logged of it."""
-        members = self.critic_groups.membership
-        mean, var = masks.grouped_moments(target, jnp.ones_like(target, bool), members)
+    def value_metrics(self, values: Array, target: Array, alive: Array) -> dict[str, Array]:
+        """What is logged of how well critics tell their targets, both (T, B, A), where values are learnt."""
+        members, counted = self.critic_groups.membership, self.valued(alive)
+        mean, var = masks.grouped_moments(target, counted, members)
         logged = {
-            "explained_variance": losses.explained_variance(values, target, members),
+            "explained_variance": losses.explained_variance(values, target, counted, members),
             "value_target": mean,
             "value_target_std": jnp.sqrt(var),
         }

@@ -95,6 +95,19 @@ class Agents(Algorithm):
     def uses_budget(self) -> bool:
         return self.config.lr_horizon is None and any(each.fall for each in self.schedules)
 
+    @property
+    def rates_end_at_zero(self) -> bool:
+        """Whether nothing is learnt any more once all learning rates have fallen."""
+        return not any(each.ends.any() for each in self.schedules)
+
+    def check_budget(self, steps: int) -> None:
+        horizon = self.config.lr_horizon
+        if horizon is not None and horizon < steps and self.rates_end_at_zero:
+            raise PhalanxError(
+                f"all learning rates are 0 after lr_horizon={horizon} env steps, and steps={steps}: nothing "
+                f"would be learnt in the rest; use an lr_horizon of at least {steps}"
+            )
+
     def check(self, envs: int) -> None:
         if self.config.lr_horizon is not None and not any(each.fall for each in self.schedules):
             raise PhalanxError(
