@@ -68,7 +68,11 @@ def flags_of(text: str) -> set[str]:
 def flags_known(algorithms) -> set[str]:
     """The options of runs of these algorithms, and of commands that pages of algorithms name."""
     classes = [RunConfig, *(registry.algorithm(name).Config for name in algorithms)]
-    return {name.replace("_", "-") for cls in classes for name in options_of(cls)} | {"preset", "help", "metric"}
+    return {name.replace("_", "-") for cls in classes for name in options_of(cls)} | {
+        "preset",
+        "help",
+        "metric",
+    }
 
 
 def says(cell: str, opt: Option, algorithm: str) -> bool:

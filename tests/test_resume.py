@@ -38,7 +38,7 @@ def files(run):
 
 def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
     """Another budget would have had other rates from the start; given their horizon, they stay at its end."""
-    falling = {"group_lr": "all=1e-3:1e-4"}
+    falling = {"group_lr": "all agents=1e-3:1e-4"}
     run = small(tmp_path / "run", steps=256, **falling)
     before = files(run)
     for steps, horizon in ((512, None), (512, 512), (128, None)):
