@@ -175,10 +175,7 @@ def test_passes_pettingzoos_own_tests_with_a_users_environment(capsys):
 # What it plays
 
 
-# In debug/leave agents leave before the end: tests/test_leave.py plays it.
-@pytest.mark.parametrize(
-    "name", [each for each in names() if not each.startswith("battle/v2") and each != "debug/leave"]
-)
+@pytest.mark.parametrize("name", [each for each in names() if not each.startswith("battle/v2")])
 def test_plays_what_the_environment_plays(name):
     """Against the bare environment by hand: keys, cut padding, time limit, the end and the next episode."""
     bare, env = phalanx.make_env(name), phalanx.to_pettingzoo(name, illegal="raise")
@@ -191,10 +188,11 @@ def test_plays_what_the_environment_plays(name):
         key, now = jax.random.split(key)
         return now
 
-    def assert_seen(obs, infos, now):
+    def assert_seen(obs, infos, now, acted):
         seen = now.observation
-        assert list(obs) == list(infos) == list(spec.agents)
-        for i, agent in enumerate(spec.agents):
+        assert list(obs) == list(infos) == acted
+        for agent in acted:
+            i = spec.agents.index(agent)
             np.testing.assert_allclose(obs[agent], seen.obs[i, : len(spec.obs_features[i])], atol=1e-5)
             assert obs[agent].dtype == np.float32
             assert obs[agent] in env.observation_space(agent)
@@ -212,21 +210,27 @@ def test_plays_what_the_environment_plays(name):
     obs, infos = env.reset(seed=5)
     for _ in range(2):  # the stream of a seed goes on
         state, now = begin(next_key())
-        steps = 0
-        assert_seen(obs, infos, now)
+        steps, acted = 0, list(spec.agents)
+        assert_seen(obs, infos, now, acted)
         while env.agents:
             actions = legal(env, infos, rng)
             obs, rewards, terminations, truncations, infos = env.step(actions)
-            state, now = play(next_key(), state, jnp.array(list(actions.values())))
+            state, now = play(next_key(), state, jnp.array([actions.get(agent, 0) for agent in spec.agents]))
             steps += 1
-            assert_seen(obs, infos, now)
-            assert list(rewards) == list(spec.agents)
-            np.testing.assert_allclose(list(rewards.values()), now.reward, atol=1e-5)
+            assert_seen(obs, infos, now, acted)
+            paid = dict(zip(spec.agents, now.reward, strict=True))
+            assert list(rewards) == acted
+            np.testing.assert_allclose(list(rewards.values()), [paid[agent] for agent in acted], atol=1e-5)
             assert all(type(each) is float for each in rewards.values())
             cut = steps >= spec.time_limit and not now.terminated
-            assert terminations == dict.fromkeys(spec.agents, bool(now.terminated))
-            assert truncations == dict.fromkeys(spec.agents, bool(cut))
-            assert env.agents == ([] if now.terminated or cut else list(spec.agents))
+            over = np.broadcast_to(now.terminated, spec.n_agents)  # where agents end one by one, their own
+            ended = dict(
+                zip(spec.agents, over if now.agent_terminated is None else now.agent_terminated, strict=True)
+            )
+            assert terminations == {agent: bool(ended[agent]) for agent in acted}
+            assert truncations == dict.fromkeys(acted, bool(cut))
+            acted = [] if cut else [agent for agent in acted if not ended[agent]]
+            assert env.agents == acted
         with pytest.raises(phalanx.PhalanxError, match=r"call reset\(\) first"):
             env.step(actions)
         obs, infos = env.reset()
