@@ -48,7 +48,7 @@ def test_distillation_lowers_the_error_and_holds_the_policy(played):
     assert value.shape == target.shape == (*value.shape[:2], loop.env.spec.n_agents)
     assert error_after < 0.5 * error_before
     assert moved < 0.01
-    assert moved < 5 * metrics["distil_kl"] + 1e-4
+    assert moved < 5 * metrics["distil_kl"].mean() + 1e-4  # a KL for each group
 
 
 def test_each_phase_trains_its_own_network(played):

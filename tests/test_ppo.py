@@ -293,7 +293,7 @@ def test_popart_keeps_the_values_where_they_were():
         scaled, _ = algorithm.values(critic.params, rollout.observation, learner.critic_memory, rollout.first)
         return norm.denormalise(scaled, groups)
 
-    critic, norm = algorithm.rescale(learner.critic, learner.value_norm, target)
+    critic, norm = algorithm.rescale(learner.critic, learner.value_norm, target, jnp.ones(target.shape, bool))
     assert norm.std[1] > 4 * norm.std[0]
     np.testing.assert_allclose(raw(critic, norm), raw(learner.critic, learner.value_norm), atol=1e-3)
 

@@ -48,7 +48,7 @@ def batch_of(loop, seed=0, episodes=6, longest=6):
     first = np.zeros(rows, bool)
     first[0] = True
     return jax.tree.map(
-        jnp.asarray, Episodes(seen, first, action, reward, ended, last, steps < length)
+        jnp.asarray, Episodes(seen, first, action, reward, ended, None, last, steps < length)
     ), length
 
 
