@@ -15,10 +15,9 @@ import jax.numpy as jnp
 
 from phalanx import device, registry
 from phalanx.config import Layer, merge
-from phalanx.envs.wrappers import prepare
-from phalanx.training.collect import collect, start
-from phalanx.training.run import compile_programs
-from phalanx.training.setup import setup
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.programs import compile_programs
+from phalanx.training.setup import set_up
 
 
 def best(repeats: int, work) -> float:
@@ -33,14 +32,14 @@ def best(repeats: int, work) -> float:
 
 def environment_alone(name: str, envs: int, repeats: int, length: int = 200) -> tuple[float, float]:
     """Env steps a second with random actions and auto-reset, all outputs consumed; and compile seconds."""
-    env = prepare(registry.make_env(name, {}))
-    cls = registry.algorithm("random")
-    actors_of = cls(cls.Config(), env.spec)
+    env, cls = registry.make_env(name, {}), registry.algorithm("random")
+    collector = Compiled(env, cls(cls.Config(), env.spec), envs)
+
+    def consumed(step):
+        return sum(x.sum() for x in jax.tree.leaves((step.next_observation, step.reward)))
 
     def play(key):
-        actors = start(env, actors_of, key, envs)
-        consumed = lambda step: sum(x.sum() for x in jax.tree.leaves((step.next_observation, step.reward)))  # noqa: E731
-        return collect(env, actors_of, (), actors, length, greedy=False, keep=consumed)[1].sum()
+        return collector.collect_one((), collector.start_one(key), length, keep=consumed)[1].sum()
 
     begin = time.perf_counter()
     program = jax.jit(play).lower(jax.random.key(0)).compile()
@@ -54,19 +53,19 @@ def training(
     """Env steps a second of whole training, all seeds together; and compile seconds."""
     layer = Layer("benchmark", {"algorithm": options, "run": run})
     resolved = merge(
-        (algorithm, name), registry.algorithm(algorithm).Config, registry.env_options(name), [layer]
+        (algorithm, name), registry.algorithm_config(algorithm), registry.env_options(name), [layer]
     )
-    this = setup(resolved, registry.make_env(name, resolved.env))
+    setup = set_up(resolved, registry.make_env(name, resolved.env))
     begin = time.perf_counter()
-    programs = compile_programs(this)
+    programs = compile_programs(setup.loop, setup.evaluation)
     compiling = time.perf_counter() - begin
-    carry = [programs.init(jnp.array(this.seeds, jnp.int32))]
+    carry = [programs.init(jnp.array(setup.seeds, jnp.int32))]
 
     def work():
         carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.float32(1e6))
         return carry[0].updates
 
-    steps = updates * this.algorithm.steps_per_update * this.config.seeds
+    steps = updates * setup.algorithm.steps_per_update * setup.config.seeds
     return steps / best(repeats, work), compiling
 
 

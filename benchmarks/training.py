@@ -27,9 +27,9 @@ from rollout import load, take_turns
 from phalanx import device, registry
 from phalanx.algorithms.shared.actor_critic import ActorCritic
 from phalanx.config import Layer, merge
-from phalanx.training.collect import collect
-from phalanx.training.run import compile_programs
-from phalanx.training.setup import setup
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.programs import compile_programs
+from phalanx.training.setup import set_up
 from phalanx.types import Clock
 
 STEPS = 128
@@ -67,15 +67,15 @@ def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
     """A run with the sizes that are compared."""
     settings = {**SAME_WORK, "batch_steps": STEPS * envs, **options}
     layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": envs, "seeds": seeds}})
-    resolved = merge(("mappo", env), registry.algorithm("mappo").Config, registry.env_options(env), [layer])
-    return setup(resolved, registry.make_env(env, resolved.env))
+    resolved = merge(("mappo", env), registry.algorithm_config("mappo"), registry.env_options(env), [layer])
+    return set_up(resolved, registry.make_env(env, resolved.env))
 
 
 def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it."""
-    this = our_setup(envs, seeds, **options)
-    programs = compile_programs(this)
-    carry = [programs.init(jnp.array(this.seeds, jnp.int32))]
+    setup = our_setup(envs, seeds, **options)
+    programs = compile_programs(setup.loop, setup.evaluation)
+    carry = [programs.init(jnp.array(setup.seeds, jnp.int32))]
 
     def work():
         carry[0] = programs.advance(carry[0], jnp.int32(updates), jnp.float32(1e6))
@@ -133,20 +133,21 @@ def jaxmarl(checkout: Path, envs: int, seeds: int, updates: int) -> Timed:
 
 def parts(envs: int, repeats: int, **options) -> None:
     """Say where the time of an update goes: each part compiled alone."""
-    this = our_setup(envs, 1, **options)
-    loop, algorithm = this.loop, this.algorithm
+    loop = our_setup(envs, 1, **options).loop
+    algorithm, collector = loop.algorithm, loop.collector
     assert isinstance(algorithm, ActorCritic)
+    assert isinstance(collector, Compiled)
     carry = jax.jit(loop.init)(jnp.int32(0))
     policy = algorithm.policy(carry.learner)
 
     def play(policy, actors):
-        return collect(loop.env, algorithm, policy, actors, loop.length, greedy=False)
+        return collector.collect_one(policy, actors, loop.length)
 
     _, rollout = jax.jit(play)(policy, carry.actors)
     clock = Clock(jnp.float32(0), jnp.float32(1))
     pieces = {
         "acting and simulating": (play, (policy, carry.actors)),
-        "values and advantages": (lambda c, r: algorithm.digest(c, r)[0], (carry.learner, rollout)),
+        "values and advantages": (lambda c, r: algorithm.prepare_batch(c, r)[0], (carry.learner, rollout)),
         "values, advantages and all gradient steps": (
             lambda c, r: algorithm.update(c, r, jax.random.key(0), clock),
             (carry.learner, rollout),

@@ -23,12 +23,12 @@ from rollout import load, take_turns
 from training import Timed, print_parts, script_of
 
 from phalanx import device, registry
-from phalanx.algorithms.shared.value import Value, Weights
+from phalanx.algorithms.shared.value_based import ValueBased, Weights
 from phalanx.config import Layer, merge
 from phalanx.data import replay
-from phalanx.training.collect import collect
-from phalanx.training.run import compile_programs
-from phalanx.training.setup import Setup, setup
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.programs import compile_programs
+from phalanx.training.setup import Setup, set_up
 from phalanx.types import Array, PyTree
 
 DRAWN = 32
@@ -107,14 +107,15 @@ def our_setup(task: Task, episodes: int) -> Setup:
         **task.options,
     }
     layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": task.envs}})
-    qmix = registry.algorithm("qmix").Config
+    qmix = registry.algorithm_config("qmix")
     resolved = merge(("qmix", task.env), qmix, registry.env_options(task.env), [layer])
-    return setup(resolved, registry.make_env(task.env, resolved.env))
+    return set_up(resolved, registry.make_env(task.env, resolved.env))
 
 
 def ours(task: Task, episodes: int) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
-    programs = compile_programs(our_setup(task, episodes))
+    setup = our_setup(task, episodes)
+    programs = compile_programs(setup.loop, setup.evaluation)
     carry = [programs.init(jnp.array([0], jnp.int32))]
 
     def work():
@@ -128,13 +129,14 @@ def ours(task: Task, episodes: int) -> Timed:
 
 def parts(task: Task, repeats: int) -> None:
     """Say where the time of `task.updates` updates goes; each part is done as often."""
-    this = our_setup(task, DRAWN)
-    loop, algorithm = this.loop, this.algorithm
-    assert isinstance(algorithm, Value)
+    loop = our_setup(task, DRAWN).loop
+    algorithm, collector = loop.algorithm, loop.collector
+    assert isinstance(algorithm, ValueBased)
+    assert isinstance(collector, Compiled)
     carry = jax.jit(loop.advance)(jax.jit(loop.init)(jnp.int32(0)), *[jnp.int32(10 * task.updates)] * 2)
     learner, policy = carry.learner, algorithm.policy(carry.learner)
     batch = replay.sample(learner.replay, jax.random.key(0), DRAWN)
-    batch = batch._replace(reward=algorithm.team_reward(batch.reward))
+    batch = batch._replace(reward=algorithm.rewards.of(batch.reward))
     weights = Weights(learner.actor.params, learner.mixer.params)
 
     def often(work: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
@@ -145,7 +147,7 @@ def parts(task: Task, repeats: int) -> None:
         return often(lambda w: jax.tree.map(lambda p, g: p - 1e-9 * g, w, jax.grad(loss)(w)))
 
     def play(actors):
-        return collect(loop.env, algorithm, policy, actors, loop.length, greedy=False)[0]
+        return collector.collect_one(policy, actors, loop.length)[0]
 
     def values(w):
         return algorithm.q_values(w.actor, batch).mean()

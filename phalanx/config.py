@@ -67,6 +67,7 @@ class RunConfig:
         None, "env steps between checkpoints, which are written after evaluations (default: each)", at_least=1
     )
     keep: int = option(2, "how many of the last checkpoints to keep, besides the best", at_least=1)
+    init_from: str = option("", "a run folder: start from its networks instead of random ones")
     tensorboard: bool = option(True, "write TensorBoard events beside metrics.jsonl")
     wandb: str = option("", "a project of Weights & Biases to log to as well (needs the extra wandb)")
     mlflow: str = option("", "an experiment of MLflow to log to as well (needs the extra mlflow)")

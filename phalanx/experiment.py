@@ -32,9 +32,11 @@ from phalanx.report.compare import EXPERIMENT
 from phalanx.report.console import duration, megabytes
 from phalanx.report.plots import thousands
 from phalanx.training import checkpoint
-from phalanx.training import run as runs
+from phalanx.training import programs as runs
+from phalanx.training.interrupt import stop_requests
 from phalanx.training.keys import Purpose
-from phalanx.training.setup import Setup, memory_parts
+from phalanx.training.memory import memory_parts
+from phalanx.training.setup import Setup
 
 TABLES = ("experiment", "all", "on", "arms", "bounds")
 BEGINNINGS = {"config.toml", "run.json", ".run.json", "metrics.jsonl", "tb", "checkpoints"}
@@ -306,7 +308,7 @@ def try_out(cell: Cell) -> Trial:
 
     this = cell.setup()
     begin = time.monotonic()
-    programs = runs.compile_programs(this)
+    programs = runs.compile_programs(this.loop, this.evaluation)
     starting = time.monotonic() - begin
     carry = programs.init(jnp.array(this.seeds, jnp.int32))
     budget = jnp.float32(this.config.steps)
@@ -315,7 +317,7 @@ def try_out(cell: Cell) -> Trial:
     policy, roots = jax.vmap(this.algorithm.policy)(carry.learner), runs.seed_keys(Purpose.CURVE, this.seeds)
     timed(programs.play, policy, roots)
     evaluation, _ = timed(programs.play, policy, roots)
-    return Trial(starting, update / 2, evaluation, runs.bytes_needed(programs.advance, at_least=0))
+    return Trial(starting, update / 2, evaluation, programs.bytes_needed)
 
 
 def length(this: Setup, tried: Trial) -> float:
@@ -370,7 +372,7 @@ class Runner:
         """Make all cells that are not done. Raises KeyboardInterrupt after a stop, when all is saved."""
         self.note()
         todo = [cell for cell in self.experiment.cells if cell.state != "done"]
-        with runs.stop_requests() as stop, ThreadPoolExecutor(self.jobs) as pool:
+        with stop_requests() as stop, ThreadPoolExecutor(self.jobs) as pool:
             making = [pool.submit(self.make, cell, stop) for cell in todo]
             while wait(making, timeout=0.2).not_done:
                 if stop.is_set():

@@ -22,7 +22,7 @@ from phalanx.config import TABLES, Layer, Option, convert, options_of
 from phalanx.errors import PhalanxError, suggest
 
 if TYPE_CHECKING:
-    from phalanx.algorithms.base import Algorithm
+    from phalanx.algorithms.base import Algorithm, AlgorithmConfig
     from phalanx.envs.base import Env
     from phalanx.types import EnvSpec
 
@@ -138,14 +138,26 @@ def _import_class(name: str, base: type, what: str) -> Any:
 def algorithm(name: str) -> type[Algorithm]:
     """The class of an algorithm."""
     if ":" in name:
-        from phalanx.algorithms.base import Algorithm
+        from phalanx.algorithms.base import Algorithm, AlgorithmConfig
 
-        return _import_class(name, Algorithm, "algorithm")
+        found = _import_class(name, Algorithm, "algorithm")
+        if not issubclass(getattr(found, "Config", object), AlgorithmConfig):
+            raise PhalanxError(f"{name}.Config must be a subclass of phalanx.algorithms.base.AlgorithmConfig")
+        return found
     if name not in algorithms():
         raise PhalanxError(f"unknown algorithm {name!r}.{suggest(name, algorithms())}")
     found, _ = _algorithm_modules()[name]
     module = importlib.import_module(f"phalanx.algorithms.{found}")
-    return module.ALGORITHM if found == name else module.ALGORITHMS[name]
+    return module.ALGORITHMS[name] if hasattr(module, "ALGORITHMS") else module.ALGORITHM
+
+
+def algorithm_config(name: str) -> type[AlgorithmConfig]:
+    """The class of an algorithm's options: of `CONFIGS` where algorithms differ only in their defaults."""
+    cls = algorithm(name)
+    if ":" in name:
+        return cls.Config
+    module = importlib.import_module(cls.__module__)
+    return getattr(module, "CONFIGS", {}).get(name, cls.Config)
 
 
 def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
@@ -234,11 +246,11 @@ def read_toml(path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:
     return values
 
 
-def require_fit(cls: type[Algorithm], spec: EnvSpec) -> None:
+def require_fit(name: str, spec: EnvSpec) -> None:
     """Refuse an algorithm that cannot play an environment, and say which could."""
-    if spec.action_kind not in cls.action_kinds:
-        fitting = [name for name in algorithms() if spec.action_kind in algorithm(name).action_kinds]
+    if spec.action_kind not in algorithm(name).action_kinds:
+        fitting = [each for each in algorithms() if spec.action_kind in algorithm(each).action_kinds]
         raise PhalanxError(
-            f"{cls.__name__} has no {spec.action_kind} actions, which {spec.name} needs; "
+            f"{name} has no {spec.action_kind} actions, which {spec.name} needs; "
             + (f"these do: {', '.join(fitting)}" if fitting else "no algorithm here does yet")
         )

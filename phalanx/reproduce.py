@@ -87,10 +87,8 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
         api.resume(out)
     elif cell.state == "new":
         layer = Layer(f"reference {name}", api.tables_of(cell.algorithm, cell.options, cell.env_options))
-        command = shlex.join(["phalanx", *cell.command])
-        api.train_from_layer(
-            cell.algorithm, cell.env, layer, None, cell.preset, out, Console(), command, time.monotonic()
-        )
+        setup = api.resolve(cell.algorithm, cell.env, layer, None, cell.preset)
+        api.train_setup(setup, out, Console(), shlex.join(["phalanx", *cell.command]), time.monotonic())
     ends = cell.facts()["final"]["last"]["seeds"]
     name_of_score = reference["metric"].removeprefix("eval/")
     return judge(reference, [row[name_of_score] for row in ends]), changes(reference, settings(this))

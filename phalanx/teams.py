@@ -22,6 +22,7 @@ from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
 from phalanx.config import renamed
 from phalanx.envs.base import Env, no_action, own_actions
+from phalanx.envs.host.base import HostEnv
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.training.setup import Setup
@@ -38,12 +39,12 @@ class PolicyMemory(NamedTuple):
 class Policy:
     """A trained team that acts: all that is needed to use it, and nothing of its training."""
 
-    def __init__(self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | None = None):
+    def __init__(self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | HostEnv | None = None):
         self.env = env
         """the environment that it was trained in; None if it was loaded from a file"""
         self.spec = spec
         self._algorithm = algorithm
-        self._inputs = algorithm.inputs(algorithm.config)
+        self._inputs = algorithm.config.inputs
         self._params = params
         self._act = jax.jit(self._act_batch, static_argnames="greedy")
 
@@ -51,7 +52,7 @@ class Policy:
     def acts_on(self) -> frozenset[str]:
         """What `act` must be given: `observation`, and perhaps `state` and `memory`."""
         last_action = {"memory"} if self._inputs["last_action"] else set()
-        return self._algorithm.acts_on | last_action
+        return self._algorithm.actor.acts_on | last_action
 
     def _act_batch(self, obs, state, memory, avail, alive, first, key, greedy):
         none_yet = no_action(self.spec)
@@ -65,7 +66,7 @@ class Policy:
             self._inputs["last_action"],
         )
         observation = Observation(seen, state, avail, alive)
-        action, network, _ = self._algorithm.act(
+        action, network, _ = self._algorithm.actor.act(
             self._params, observation, first, memory.network, key, greedy
         )
         return action, PolicyMemory(network, action)
@@ -86,7 +87,7 @@ class Policy:
 
         `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it. Give the
         returned memory back on the next step, and None on the first step of an episode. Where many episodes
-        are played at once and end one by one, `first` (B,) says which of them begin with this step: their
+        are played at once and end one by one, `first` (B,) says which of them begin with setup step: their
         memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
         (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
         """
@@ -108,14 +109,14 @@ class Policy:
             ) from None
         if memory is not None and memory.last_action.shape[0] != batch:
             raise PhalanxError(
-                f"this memory is of {memory.last_action.shape[0]} episodes, and obs of {batch}"
+                f"setup memory is of {memory.last_action.shape[0]} episodes, and obs of {batch}"
             )
         avail, alive = avail.astype(bool), alive.astype(bool)
         first = self._begins(first, memory, batch)
         if memory is None:
             none_yet = no_action(self.spec)
             none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
-            memory = PolicyMemory(self._algorithm.memory(batch), none_yet)
+            memory = PolicyMemory(self._algorithm.actor.initial_memory(batch), none_yet)
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key
@@ -138,11 +139,11 @@ class Policy:
         """The global state of each episode, (B, X) or (B, A, X); zeros where nothing acts on it."""
         spec = self.spec
         shape = (spec.n_agents, spec.state_size) if spec.agent_state else (spec.state_size,)
-        if "state" not in self._algorithm.acts_on:
+        if "state" not in self._algorithm.actor.acts_on:
             return np.zeros((batch, *shape), np.float32)
         if state is None:
             raise PhalanxError(
-                f"this team acts on the global state: give act(..., state=...) of shape {shape}"
+                f"setup team acts on the global state: give act(..., state=...) of shape {shape}"
             )
         try:
             return np.asarray(state, np.float32).reshape(batch, *shape)
@@ -156,25 +157,25 @@ FORMAT = 1
 SPEC, PARAMS, README = "team.json", "params.npz", "README.md"
 
 
-def save(path: Path, this: Setup, params: PyTree) -> None:
+def save(path: Path, setup: Setup, params: PyTree) -> None:
     """Write a team and what is needed to use it."""
     if not jax.tree.leaves(params):
         raise PhalanxError(
-            f"{this.config.algorithm} has no parameters to export: make it again where it is needed, as in "
-            f"phalanx eval {this.config.algorithm} {this.config.env}"
+            f"{setup.config.algorithm} has no parameters to export: make it again where it is needed, as in "
+            f"phalanx eval {setup.config.algorithm} {setup.config.env}"
         )
     buffer = io.BytesIO()
     arrays = {name: np.asarray(leaf) for name, leaf in _leaves(params).items()}
     np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-    spec = this.env.spec
+    spec = setup.env.spec
     kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "script"}
     told = {
         "format": FORMAT,
         "phalanx": __version__,
-        "algorithm": this.config.algorithm,
-        "options": dataclasses.asdict(this.resolved.algorithm),
-        "env": this.config.env,
-        "env_options": dict(this.resolved.env),
+        "algorithm": setup.config.algorithm,
+        "options": dataclasses.asdict(setup.resolved.algorithm),
+        "env": setup.config.env,
+        "env_options": dict(setup.resolved.env),
         "spec": kept,
         "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
@@ -191,12 +192,12 @@ def load_team(path: str | Path) -> Policy:
     try:
         spec = EnvSpec(**{name: _tuples(value) for name, value in told["spec"].items()})
         cls = registry.algorithm(told["algorithm"])
-        config = cls.Config(**renamed(told["options"]))
-        seen = policy_spec(spec, **cls.inputs(config))
+        config = registry.algorithm_config(told["algorithm"])(**renamed(told["options"]))
+        seen = policy_spec(spec, **config.inputs)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
     algorithm = cls(config, seen)
-    like = jax.eval_shape(algorithm.init_policy, jax.random.key(0))
+    like = jax.eval_shape(lambda key: algorithm.policy(algorithm.init(key, 1)), jax.random.key(0))
     shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _leaves(like).items()}
     if shapes != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: its networks have other shapes")

@@ -13,7 +13,9 @@ import jax
 import pytest
 
 from phalanx import device, registry
-from phalanx.envs.wrappers import prepare
+from phalanx.envs.wrappers import policy_spec
+from phalanx.training.collectors import collector_for
+from phalanx.training.evaluate import play
 from phalanx.training.loop import Loop
 from phalanx.types import is_key
 
@@ -26,19 +28,24 @@ SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk":
 
 def small_for(algorithm):
     """Those of `SMALL` that an algorithm knows; a random team learns nothing."""
-    known = {each.name for each in dataclasses.fields(registry.algorithm(algorithm).Config)}
+    known = {each.name for each in dataclasses.fields(registry.algorithm_config(algorithm))}
     return {} if algorithm == "random" else {key: value for key, value in SMALL.items() if key in known}
 
 
 def build(algorithm, env, envs=4, env_options=None, **options):
     """A loop of a small algorithm in an environment, by name or as an object."""
-    cls = registry.algorithm(algorithm)
-    config = cls.Config(**{**small_for(algorithm), **options})
+    config = registry.algorithm_config(algorithm)(**{**small_for(algorithm), **options})
     bare = registry.make_env(env, env_options or {}) if isinstance(env, str) else env
-    prepared = prepare(bare, **cls.inputs(config))
-    learner = cls(config, prepared.spec)
+    learner = registry.algorithm(algorithm)(config, policy_spec(bare.spec, **config.inputs))
     learner.check(envs)
-    return Loop(prepared, learner, envs, eval_episodes=8)
+    return Loop(collector_for(bare, learner, envs))
+
+
+def greedy_episodes(loop, policy, episodes):
+    """Greedy episodes of one seed, for use in a compiled program."""
+    evaluation = collector_for(loop.collector.env, loop.algorithm, episodes)
+    played = play(evaluation, jax.tree.map(lambda x: x[None], policy), jax.random.key(7)[None])
+    return jax.tree.map(lambda x: x[0], played)
 
 
 def same(a, b) -> bool:

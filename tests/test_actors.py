@@ -9,8 +9,7 @@ import pytest
 from conftest import LONG, build
 from test_ppo import CLOCK, rollout_of
 
-from phalanx.algorithms.shared.agents import Half
-from phalanx.algorithms.shared.rates import rates
+from phalanx.algorithms.shared.optimiser import TrainState, rates
 from phalanx.errors import PhalanxError
 from phalanx.networks.sharing import partition
 from phalanx.types import Clock
@@ -57,13 +56,13 @@ def test_the_ratio_is_1_and_every_parameter_gets_a_gradient(name, network, share
     @jax.jit
     def compute(learner, rollout):
         def acting(obs, memory, first):
-            return algorithm.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
+            return algorithm.actor.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
 
         seen = rollout.observation
         acted = jax.vmap(acting)(seen.obs, rollout.memory, rollout.first)
-        parts = jax.tree.map(algorithm._chunks, (seen.obs, rollout.first, acted))
-        learnt, _ = algorithm.outputs(
-            learner.actor.params, parts[0], algorithm._starts(rollout.memory), parts[1]
+        parts = jax.tree.map(algorithm.chunks.split, (seen.obs, rollout.first, acted))
+        learnt, _ = algorithm.actor.outputs(
+            learner.actor.params, parts[0], algorithm.chunks.starts(rollout.memory), parts[1]
         )
         return parts[2], learnt, algorithm.update(learner, rollout, jax.random.key(3), CLOCK)
 
@@ -71,14 +70,14 @@ def test_the_ratio_is_1_and_every_parameter_gets_a_gradient(name, network, share
     assert np.asarray(rollout.first)[1:].any()
     np.testing.assert_allclose(np.exp(learnt - acted), 1.0, atol=1e-5)
     if "log_prob" in rollout.extras:
-        seen, extras = jax.tree.map(algorithm._chunks, (rollout.observation, rollout.extras))
-        again = algorithm.distribution.log_prob(learnt, seen.avail, extras["drawn"])
+        seen, extras = jax.tree.map(algorithm.chunks.split, (rollout.observation, rollout.extras))
+        again = algorithm.actor.distribution.log_prob(learnt, seen.avail, extras["drawn"])
         ratio = np.exp(np.asarray(again - extras["log_prob"]))[np.asarray(seen.alive)]
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
-    halves = [each for each in after if isinstance(each, Half)]
-    assert len(halves) == 2
-    for half in halves:
-        (adam,) = (part for part in half.optimiser if hasattr(part, "mu"))
+    trained = [each for each in after if isinstance(each, TrainState)]
+    assert len(trained) == 2
+    for network in trained:
+        (adam,) = (part for part in network.optimiser if hasattr(part, "mu"))
         for path, leaf in jax.tree_util.tree_leaves_with_path(adam.mu):
             assert (np.abs(leaf).reshape(len(leaf), -1).max(1) > 0).all(), jax.tree_util.keystr(path)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
@@ -98,7 +97,7 @@ def test_what_is_logged_of_a_group_is_the_mean_over_its_living_agents():
 
     @jax.jit
     def compute(learner, rollout):
-        _, batch, starts, _ = together.algorithm.digest(learner, rollout)
+        _, batch, starts, _ = together.algorithm.prepare_batch(learner, rollout)
         moved = batch.old_log_prob + jax.random.normal(jax.random.key(3), batch.old_log_prob.shape) / 5
         seen = batch.observation
         alive = jax.random.bernoulli(jax.random.key(4), 0.7, seen.alive.shape)

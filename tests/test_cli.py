@@ -211,7 +211,7 @@ def test_check_env_explains_breaches(monkeypatch, capsys):
 def test_help_is_made_from_the_configs(capsys):
     assert cli.run(["train", "mappo", "switch/2", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    for option in {**options_of(RunConfig), **options_of(registry.algorithm("mappo").Config)}.values():
+    for option in {**options_of(RunConfig), **options_of(registry.algorithm_config("mappo"))}.values():
         assert f"--{option.name.replace('_', '-')}" in text
         assert " ".join(option.help.split()) in text
     assert "--env.time-limit" in text
@@ -239,7 +239,7 @@ def test_listing_and_helping_import_nothing_heavy(tmp_path):
 def test_names_of_options_do_not_clash():
     run = options_of(RunConfig).keys()
     for name in registry.algorithms():
-        assert not run & options_of(registry.algorithm(name).Config).keys()
+        assert not run & options_of(registry.algorithm_config(name)).keys()
 
 
 def test_every_preset_can_be_used():
@@ -251,7 +251,7 @@ def test_every_preset_can_be_used():
         for env in ("switch/2", "battle/3m", "mpe/simple_spread"):
             with contextlib.suppress(PhalanxError):
                 merge(
-                    (algorithm, env), registry.algorithm(algorithm).Config, registry.env_options(env), [layer]
+                    (algorithm, env), registry.algorithm_config(algorithm), registry.env_options(env), [layer]
                 )
                 fitting.append(env.partition("/")[0])
         assert fitting, name

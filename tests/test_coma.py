@@ -9,6 +9,7 @@ from test_ppo import CLOCK, rollout_of
 
 from phalanx import registry
 from phalanx.algorithms.coma import counterfactual_advantage, floored
+from phalanx.algorithms.shared.minibatches import fit, minibatches
 from phalanx.errors import PhalanxError
 from phalanx.ops import distributions
 
@@ -62,7 +63,7 @@ def played():
 def test_the_critic_does_not_see_the_agents_own_action(played):
     """Whatever an agent does, its own row stays, and the others' do not."""
     loop, _, rollout = played
-    algorithm, n = loop.algorithm, loop.env.spec.n_agents
+    algorithm, n = loop.algorithm, loop.collector.spec.n_agents
     seen = algorithm.view(rollout.observation, rollout.action)
     for agent in range(n):
         other = algorithm.view(
@@ -80,7 +81,7 @@ def test_targets_are_td_lambda_from_what_was_done_next(played):
     target = np.asarray(jax.jit(algorithm.targets)(learner, rollout, jax.random.key(5)))
     q = algorithm.q_values(learner.target, rollout.observation, rollout.action)
     taken = np.asarray(distributions.chosen(q, rollout.action))
-    reward = np.asarray(algorithm.team_reward(rollout.reward))
+    reward = np.asarray(algorithm.rewards.of(rollout.reward))
     over = np.asarray(rollout.terminated | rollout.truncated)
     ended = np.asarray(rollout.terminated)
     assert over.any()
@@ -109,8 +110,8 @@ def test_an_update_moves_actor_and_critic_and_copies_the_target_when_due(played)
 
 def test_the_critic_learns_what_a_dead_agents_row_is_worth():
     """What the living earn after a death is part of what led to it, and is bootstrapped through that row."""
-    loop = build("coma", "debug/death")
-    algorithm = loop.algorithm
+    loop = build("coma", "debug/death", critic_lr=1e-2)
+    algorithm, optimiser = loop.algorithm, loop.algorithm.critic_optimiser
     learner, rollout = rollout_of(loop)
     dead = ~rollout.observation.alive
     assert dead.any()
@@ -123,15 +124,13 @@ def test_the_critic_learns_what_a_dead_agents_row_is_worth():
     @jax.jit
     def fitted(critic):
         data = (rollout.observation, rollout.action, target)
-        return algorithm.fit(
-            critic, algorithm.critic_loss, jnp.array([1e-2]), (300, 1), 1, lambda _: data, jax.random.key(1)
-        )[0]
+        order = minibatches(jax.random.key(1), 1, epochs=300, parts=1)
+        return fit(optimiser, critic, algorithm.critic_loss, lambda _: data, order, CLOCK)[0]
 
     assert error(fitted(learner.critic).params) < 0.2 * error(learner.critic.params)
 
 
 def test_continuous_actions_are_refused():
-    cls = registry.algorithm("coma")
     spec = registry.make_env("mpe/simple", {"continuous_actions": True}).spec
-    with pytest.raises(PhalanxError, match="COMA has no continuous actions"):
-        registry.require_fit(cls, spec)
+    with pytest.raises(PhalanxError, match="coma has no continuous actions"):
+        registry.require_fit("coma", spec)

@@ -7,6 +7,7 @@ import pytest
 from conftest import build, same
 from test_ppo import CLOCK, rollout_of
 
+from phalanx.algorithms.shared.minibatches import fit, minibatches, take
 from phalanx.ops import masks
 
 
@@ -15,7 +16,9 @@ from phalanx.ops import masks
 )
 def played(request):
     env, options = request.param
-    loop = build("mappo_distil", env, distil_epochs=8, env_options={"time_limit": 6}, **options)
+    loop = build(
+        "mappo_distil", env, distil_epochs=8, distil_lr=5e-3, env_options={"time_limit": 6}, **options
+    )
     return loop, *rollout_of(loop)
 
 
@@ -25,27 +28,27 @@ def test_distillation_lowers_the_error_and_holds_the_policy(played):
 
     @jax.jit
     def distil(learner, rollout):
-        learner, batch, starts, _ = algorithm.digest(learner, rollout)
+        learner, batch, starts, _ = algorithm.prepare_batch(learner, rollout)
         seen = batch.observation
-        target, _ = algorithm.values(learner.critic.params, seen, starts.critic, batch.first)
-        before, first_value, _ = algorithm.heads(learner.actor.params, seen.obs, starts.actor, batch.first)
-        data, lr = (batch, before, target), jnp.full(algorithm.actor_groups.count, 5e-3)
-        actor, metrics, _ = algorithm.fit(
+        target, _ = algorithm.critic.values(learner.critic.params, seen, starts.critic, batch.first)
+        before, first_value, _ = algorithm.actor.heads(
+            learner.actor.params, seen.obs, starts.actor, batch.first
+        )
+        actor, metrics, _ = fit(
+            algorithm.distil_optimiser,
             learner.actor,
             algorithm.distil_loss,
-            lr,
-            (20, 2),
-            batch.first.shape[1],
-            lambda numbers: (jax.tree.map(lambda x: x[:, numbers], data), starts.actor[numbers]),
-            jax.random.key(0),
+            lambda numbers: take((batch, before, target), starts.actor, numbers),
+            minibatches(jax.random.key(0), batch.first.shape[1], epochs=20, parts=2),
+            CLOCK,
         )
-        after, value, _ = algorithm.heads(actor.params, seen.obs, starts.actor, batch.first)
+        after, value, _ = algorithm.actor.heads(actor.params, seen.obs, starts.actor, batch.first)
         error = [masks.masked_mean(jnp.square(v - target), seen.alive) for v in (first_value, value)]
-        moved = masks.masked_mean(algorithm.distribution.kl(before, after, seen.avail), seen.alive)
+        moved = masks.masked_mean(algorithm.actor.distribution.kl(before, after, seen.avail), seen.alive)
         return error, moved, metrics, target, value
 
     (error_before, error_after), moved, metrics, target, value = distil(learner, rollout)
-    assert value.shape == target.shape == (*value.shape[:2], loop.env.spec.n_agents)
+    assert value.shape == target.shape == (*value.shape[:2], loop.collector.spec.n_agents)
     assert error_after < 0.5 * error_before
     assert moved < 0.01
     assert moved < 5 * metrics["distil_kl"].mean() + 1e-4  # a KL for each group

@@ -67,7 +67,7 @@ def flags_of(text: str) -> set[str]:
 
 def flags_known(algorithms) -> set[str]:
     """The options of runs of these algorithms, and of commands that pages of algorithms name."""
-    classes = [RunConfig, *(registry.algorithm(name).Config for name in algorithms)]
+    classes = [RunConfig, *(registry.algorithm_config(name) for name in algorithms)]
     return {name.replace("_", "-") for cls in classes for name in options_of(cls)} | {
         "preset",
         "help",
@@ -98,7 +98,7 @@ def test_no_algorithm_that_learns_is_without_a_page():
 @pytest.mark.parametrize("name", PAGES)
 def test_every_option_and_its_default_is_on_its_page_or_a_common_one(name):
     told = {flag: cell for page in PAGES[name] for flag, cell in options_told(page).items()}
-    for opt in options_of(registry.algorithm(name).Config).values():
+    for opt in options_of(registry.algorithm_config(name)).values():
         flag = opt.name.replace("_", "-")
         assert flag in told, f"docs/algorithms has no row for --{flag} of {name}"
         assert says(told[flag], opt, name), f"the default of --{flag} of {name} is not {told[flag]}"
@@ -208,7 +208,7 @@ def test_every_command_of_the_pages_would_run(line, monkeypatch):
     """Up to where it would begin to compile: options, preset, values and sizes are right."""
     begun = []
     monkeypatch.setattr(
-        "phalanx.training.run.train", lambda this, *_: begun.append(this) or SimpleNamespace(folder="RUN")
+        "phalanx.api.train_setup", lambda setup, *_: begun.append(setup) or SimpleNamespace(folder="RUN")
     )
     words = shlex.split(line, comments=True)
     assert cli.run(words[1:]) == 0

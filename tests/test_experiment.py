@@ -80,7 +80,7 @@ def test_a_file_is_arms_times_environments(tmp_path):
 def test_the_command_of_a_cell_gives_its_configuration(tmp_path, monkeypatch):
     cell = experiment.read(write(tmp_path), tmp_path / "out").cells[-1]
     begun = []
-    monkeypatch.setattr("phalanx.training.run.train", lambda this, *_: begun.append(this) or Run(tmp_path))
+    monkeypatch.setattr("phalanx.api.train_setup", lambda setup, *_: begun.append(setup) or Run(tmp_path))
     assert cli.run(cell.command) == 0
     assert experiment.settings(begun[0]) == experiment.settings(cell.setup())
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import phalanx
-from phalanx.training import keys, playback
+from phalanx.training import keys, playback, programs
+from phalanx.training.collectors import collector_for
 from phalanx.training.keys import Purpose
 
 
@@ -62,12 +63,12 @@ def test_curves_are_of_common_episodes(random_run):
 def test_a_seed_is_evaluated_alike_alone_and_with_others(random_run):
     """The episodes of a seed do not depend on how many are trained beside it."""
     from phalanx import api
-    from phalanx.training import run as runs
 
-    this, policies = api._policies(random_run.folder, None, "last", None)
-    roots = runs.seed_keys(Purpose.FINAL, this.seeds)
-    together = runs.play_many(runs.jit_play(this.loop, 3), policies, roots, 40)
-    alone = runs.play_many(runs.jit_play(this.loop, 1), policies, roots[1:2], 40)
+    this, policies = api.policies_of(random_run.folder, None, "last", None)
+    roots = programs.seed_keys(Purpose.FINAL, this.seeds)
+    evaluation = collector_for(this.env, this.algorithm, this.config.eval_episodes)
+    together = programs.play_many(programs.play_program(this.evaluation), policies, roots, 40)
+    alone = programs.play_many(programs.play_program(evaluation), policies, roots[1:2], 40)
     np.testing.assert_array_equal(together.returns[1], alone.returns[0])
 
 
@@ -76,7 +77,7 @@ def test_what_is_watched_is_what_is_recorded(small_run, tmp_path, greedy):
     """The same seed shows the same episodes, however many are asked for, filmed or not."""
     from phalanx import api
 
-    this, params = api._team(small_run.folder, None, None, None, None)
+    this, params = api.team_of(small_run.folder, None, None, None, None)
     few = playback.play(this.env, this.algorithm, params, 5, 2, greedy=greedy, film=True)
     more = playback.play(this.env, this.algorithm, params, 5, 9, greedy=greedy)
     other = playback.play(this.env, this.algorithm, params, 6, 2, greedy=greedy)
@@ -90,7 +91,7 @@ def test_what_is_watched_is_what_is_recorded(small_run, tmp_path, greedy):
 def test_a_random_team_is_watched_as_it_is_recorded():
     from phalanx import api
 
-    this, policies = api._untrained("random", "debug/identity", {})
+    this, policies = api.untrained("random", "debug/identity", {})
     one, two = (playback.play(this.env, this.algorithm, policies, 3, count) for count in (2, 70))
     assert len(two) == 70
     for watched, recorded in zip(one, two, strict=False):

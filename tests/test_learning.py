@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import build
+from conftest import build, greedy_episodes
 
 from phalanx import registry
-from phalanx.training.evaluate import play
 
 FAST = {
     "batch_steps": 512,
@@ -123,7 +122,7 @@ PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4}
 
 def fast(algorithm, **options):
     """Those of `FAST` that the algorithm knows, and `options`."""
-    known = {each.name for each in dataclasses.fields(registry.algorithm(algorithm).Config)}
+    known = {each.name for each in dataclasses.fields(registry.algorithm_config(algorithm))}
     settings = FAST_VALUE if "buffer" in known else FAST
     return {key: value for key, value in settings.items() if key in known} | options
 
@@ -137,7 +136,7 @@ def trained(loop, updates, seed=0):
     def run(count):
         carry = loop.advance(loop.init(jnp.int32(seed)), count, budget)
         policy = loop.algorithm.policy(carry.learner)
-        return play(loop.env, loop.algorithm, policy, jax.random.key(7), 32)
+        return greedy_episodes(loop, policy, 32)
 
     return jax.device_get(run(jnp.int32(updates)))
 
@@ -148,7 +147,7 @@ def test_learns(toy, algorithm):
     loop = build(algorithm, f"debug/{toy}", envs=16, **fast(algorithm, **options[algorithm]))
     played = trained(loop, PATIENCE.get(algorithm, 1) * updates)
     np.testing.assert_allclose(played.returns.mean(), best, rtol=0.02)
-    if loop.env.spec.has_win:
+    if loop.collector.spec.has_win:
         assert played.won.mean() >= 0.97
 
 
@@ -213,6 +212,6 @@ def test_both_sides_of_a_particle_world_learn():
     before, after = (jax.tree.leaves(carry.learner.actor.params) for carry in (start, end))
     for one, other in zip(before, after, strict=True):
         assert (np.abs(one - other).reshape(2, -1).max(1) > 0).all()
-    greedy = jax.jit(lambda policy: play(loop.env, loop.algorithm, policy, jax.random.key(7), 64))
+    greedy = jax.jit(lambda policy: greedy_episodes(loop, policy, 64))
     _, good = greedy(loop.algorithm.policy(end.learner)).returns.mean(0)
     assert good > -20  # at random -29

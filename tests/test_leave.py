@@ -9,7 +9,6 @@ from conftest import build
 from phalanx.data import replay
 from phalanx.envs.check import check
 from phalanx.envs.debug import Leave
-from phalanx.training.collect import collect
 
 FAR = 100.0  # what all values are said to be
 
@@ -18,7 +17,7 @@ def rollout_of(loop, seed=1):
     """A rollout in which some agents leave before their mates."""
     carry = jax.jit(loop.init)(jnp.int32(seed))
     policy = loop.algorithm.policy(carry.learner)
-    _, rollout = jax.jit(lambda: collect(loop.env, loop.algorithm, policy, carry.actors, 16, greedy=False))()
+    _, rollout = jax.jit(lambda: loop.collector.collect_one(policy, carry.actors, 16))()
     alone = rollout.agent_terminated & ~rollout.terminated[..., None]
     assert alone.any()
     assert not alone.all()
@@ -56,7 +55,7 @@ def test_nothing_is_worth_anything_to_who_has_left(algorithm, n):
 def test_a_team_that_shares_its_reward_goes_on_until_it_ends():
     loop = build("mappo", "debug/leave", gae_lambda=0.0)
     _, rollout = rollout_of(loop)
-    reward = loop.algorithm.team_reward(rollout.reward)
+    reward = loop.algorithm.rewards.of(rollout.reward)
     values = jnp.full(rollout.reward.shape, FAR)
     _, target = loop.algorithm.returns(rollout, reward, values, values)
     went_on = (rollout.agent_terminated & ~rollout.terminated[..., None])[:-1]

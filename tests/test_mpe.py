@@ -13,9 +13,9 @@ from pettingzoo.utils.env_logger import EnvLogger
 
 import phalanx
 from phalanx import registry
+from phalanx.algorithms.base import AlgorithmConfig
 from phalanx.algorithms.heuristic import Heuristic
-from phalanx.algorithms.mappo import MAPPO, MAPPOConfig
-from phalanx.algorithms.shared.unlearning import UnlearningConfig
+from phalanx.algorithms.ppo import PPO, MAPPOConfig
 from phalanx.config import merge
 from phalanx.envs.check import check
 from phalanx.envs.mpe import NAMES
@@ -24,7 +24,7 @@ from phalanx.envs.mpe.world import Particles
 from phalanx.envs.wrappers import TimeLimit, prepare
 from phalanx.errors import PhalanxError
 from phalanx.training.evaluate import returns_by_type
-from phalanx.training.setup import setup
+from phalanx.training.setup import set_up
 
 EnvLogger.suppress_output()  # mpe2 warns of every action that it clips
 
@@ -414,13 +414,13 @@ def test_each_team_learns_from_its_own_reward():
     reward = jnp.array([[-4.0, 1.0, 3.0]])
     for kind, wanted in {"own": [-4, 1, 3], "mean": [-4, 2, 2], "sum": [-4, 4, 4]}.items():
         view = "state+obs" if kind == "own" else "state"
-        learner = MAPPO(MAPPOConfig(share="type", reward=kind, critic_view=view), spec)
+        learner = PPO(MAPPOConfig(share="type", reward=kind, critic_view=view), spec)
         np.testing.assert_allclose(learner.team_reward(reward)[0], wanted)
     with pytest.raises(
         PhalanxError, match="cannot be shared by the teams of mpe/simple_crypto: choose share=team"
     ):
-        MAPPO(MAPPOConfig(share="all"), spec)
-    assert MAPPO(MAPPOConfig(share="team"), spec).actor_groups.of_agent == (0, 1, 1)
+        PPO(MAPPOConfig(share="all"), spec)
+    assert PPO(MAPPOConfig(share="team"), spec).actor_groups.of_agent == (0, 1, 1)
 
 
 def test_returns_are_told_by_type_or_by_team():
@@ -463,9 +463,9 @@ def test_presets_fit_every_world(algorithm):
         env = f"mpe/{name}"
         layer = registry.preset(algorithm, env, "auto")
         resolved = merge(
-            (algorithm, env), registry.algorithm(algorithm).Config, registry.env_options(env), [layer]
+            (algorithm, env), registry.algorithm_config(algorithm), registry.env_options(env), [layer]
         )
-        built = setup(resolved, registry.make_env(env, resolved.env))
+        built = set_up(resolved, registry.make_env(env, resolved.env))
         assert built.algorithm.actor_groups.names == tuple(dict.fromkeys(built.env.spec.agent_types))
 
 
@@ -532,10 +532,11 @@ def test_bodies_look_as_in_mpe2(name):
 def test_every_script_acts_within_its_actions(name):
     for continuous in (False, True):
         env = registry.make_env(f"mpe/{name}", {"continuous_actions": continuous})
-        team = Heuristic(UnlearningConfig(), env.spec)
+        team = Heuristic(AlgorithmConfig(), env.spec)
         _, now = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 8))
         seen = now.observation
-        action, _, _ = team.act((), seen, jnp.ones(8, bool), team.memory(8), jax.random.key(0), True)
+        memory = team.actor.initial_memory(8)
+        action, _, _ = team.actor.act((), seen, jnp.ones(8, bool), memory, jax.random.key(0), True)
         action = np.asarray(action)
         if continuous:
             assert action.shape == seen.avail.shape

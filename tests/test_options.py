@@ -8,8 +8,7 @@ from conftest import SMALL
 
 import phalanx
 from phalanx import cli
-from phalanx.algorithms.ippo import IPPO
-from phalanx.algorithms.shared.ppo import PPOConfig
+from phalanx.algorithms.ppo import PPO, PPOConfig
 from phalanx.config import by_table, option
 from phalanx.errors import PhalanxError
 from phalanx.experiment import Cell, over
@@ -27,7 +26,7 @@ class MineConfig(PPOConfig):
     out: int = option(1, "mine")
 
 
-class Mine(IPPO):
+class Mine(PPO):
     """A user's algorithm."""
 
     Config = MineConfig

@@ -7,9 +7,9 @@ import pytest
 from conftest import build, same
 
 import phalanx
-from phalanx import api, registry
-from phalanx.algorithms.shared.value import Value
+from phalanx import api, device, registry
 from phalanx.errors import PhalanxError
+from phalanx.training.programs import bytes_needed
 
 ALGORITHMS = [name for name in registry.algorithms() if name not in ("heuristic",)]
 
@@ -17,21 +17,17 @@ ALGORITHMS = [name for name in registry.algorithms() if name not in ("heuristic"
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_policy_is_that_of_a_new_learner(algorithm):
     loop = build(algorithm, "debug/two_step")
-    key = jax.random.key(3)
-    learner = loop.algorithm.init(key, 4)
-    assert same(loop.algorithm.policy(learner), loop.algorithm.init_policy(key))
     carry = loop.init(jnp.int32(5))
     assert same(loop.algorithm.policy(carry.learner), loop.init_policy(jnp.int32(5)))
 
 
-def test_an_untrained_team_plays_without_a_learner(monkeypatch):
+def test_an_untrained_team_is_made_without_its_replay_buffer():
     """A learner of values holds a replay, of gigabytes in a large battle."""
-
-    def refuse(*_):
-        raise AssertionError("a learner was made")
-
-    monkeypatch.setattr(Value, "init", refuse)
-    assert phalanx.evaluate("qmix", "debug/two_step", episodes=4)["episodes"] == 4
+    loop = build("qmix", "debug/two_step", buffer=10**7, episodes=32)
+    replay = jax.eval_shape(loop.init, jnp.int32(0)).learner.replay
+    assert device.bytes_of(replay) > 1e9
+    program = jax.jit(jax.vmap(loop.init_policy)).lower(jnp.arange(1)).compile()
+    assert 0 < bytes_needed(program) < 1e6
 
 
 @pytest.mark.parametrize(("algorithm", "network"), [("mappo", "gru"), ("qmix", "gru")])
@@ -39,7 +35,7 @@ def test_memory_is_cleared_row_by_row(algorithm, network):
     """Three episodes at once, the second of which begins anew after two steps."""
     loop = build(algorithm, "switch/2", network=network, last_action=True, reward="mean")
     policy = phalanx.Policy(
-        registry.make_env("switch/2", {}).spec, loop.algorithm, loop.algorithm.init_policy(jax.random.key(0))
+        registry.make_env("switch/2", {}).spec, loop.algorithm, loop.init_policy(jnp.int32(0))
     )
     assert policy.acts_on == {"observation", "memory"}
     rng = np.random.default_rng(0)
@@ -121,8 +117,8 @@ def test_teams_of_version_0_1_load_under_the_new_names(tmp_path, small_run):
 def test_every_algorithm_declares_what_it_acts_on():
     for name in ALGORITHMS:
         for network in ("mlp", "gru"):
-            if hasattr(registry.algorithm(name).Config, "network"):
-                acts_on = build(name, "debug/two_step", network=network).algorithm.acts_on
+            if hasattr(registry.algorithm_config(name), "network"):
+                acts_on = build(name, "debug/two_step", network=network).algorithm.actor.acts_on
                 assert ("memory" in acts_on) == (network == "gru")
                 assert "state" not in acts_on
-    assert api._untrained("heuristic", "battle/2m_vs_1m", {})[0].algorithm.acts_on >= {"state"}
+    assert api.untrained("heuristic", "battle/2m_vs_1m", {})[0].algorithm.actor.acts_on >= {"state"}

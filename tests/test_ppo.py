@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from conftest import build, same
 
-from phalanx.algorithms.shared.actor_critic import Batch, Learner
+from phalanx.algorithms.shared.actor_critic import ActorCriticLearner, Batch
 from phalanx.envs.debug import Death, Forever, Identity
 from phalanx.errors import PhalanxError
-from phalanx.training.collect import collect, start
 from phalanx.training.loop import Loop
 from phalanx.types import Array, Clock, PyTree, Transition
 
@@ -34,11 +33,11 @@ def rollout_of(loop, rollouts=2):
 
     @jax.jit
     def run():
-        learner = loop.algorithm.init(jax.random.key(1), loop.envs)
-        actors = start(loop.env, loop.algorithm, jax.random.key(2), loop.envs)
+        learner = loop.algorithm.init(jax.random.key(1), loop.collector.envs)
+        actors = loop.collector.start_one(jax.random.key(2))
         policy = loop.algorithm.policy(learner)
         length = rollouts * loop.length
-        _, rollout = collect(loop.env, loop.algorithm, policy, actors, length, greedy=False)
+        _, rollout = loop.collector.collect_one(policy, actors, length)
         return learner, jax.tree.map(lambda x: x[-loop.length :], rollout)
 
     return run()
@@ -48,7 +47,7 @@ class Case(NamedTuple):
     """Everything that is computed of one case, by one compiled program."""
 
     loop: Loop
-    learner: Learner
+    learner: ActorCriticLearner
     rollout: Transition
     batch: Batch
     log_prob: Array
@@ -57,7 +56,7 @@ class Case(NamedTuple):
     next_values_without_memory: Array
     chunk_values: Array
     grads: PyTree
-    after: Learner
+    after: ActorCriticLearner
     metrics: PyTree
 
 
@@ -70,19 +69,23 @@ def case(request):
 
     @jax.jit
     def compute(learner, rollout):
-        moved, batch, starts, _ = algorithm.digest(learner, rollout)
+        moved, batch, starts, _ = algorithm.prepare_batch(learner, rollout)
         seen = batch.observation
-        out, _ = algorithm.outputs(learner.actor.params, seen.obs, starts.actor, batch.first)
+        out, _ = algorithm.actor.outputs(learner.actor.params, seen.obs, starts.actor, batch.first)
         critic = learner.critic.params
-        values, memories = algorithm.values(critic, rollout.observation, learner.critic_memory, rollout.first)
-        alone, _ = algorithm.values(critic, rollout.next_observation, learner.critic_memory, rollout.first)
-        in_chunks, _ = algorithm.values(critic, seen, starts.critic, batch.first)
+        values, memories = algorithm.critic.values(
+            critic, rollout.observation, learner.critic_memory, rollout.first
+        )
+        alone, _ = algorithm.critic.values(
+            critic, rollout.next_observation, learner.critic_memory, rollout.first
+        )
+        in_chunks, _ = algorithm.critic.values(critic, seen, starts.critic, batch.first)
         after, metrics = algorithm.update(learner, rollout, jax.random.key(3), CLOCK)
         return dict(
             batch=batch,
-            log_prob=algorithm.distribution.log_prob(out, seen.avail, batch.drawn),
+            log_prob=algorithm.actor.distribution.log_prob(out, seen.avail, batch.drawn),
             values=values,
-            next_values=algorithm.next_values(critic, rollout.next_observation, memories),
+            next_values=algorithm.critic.next_values(critic, rollout.next_observation, memories),
             next_values_without_memory=alone,
             chunk_values=in_chunks,
             grads=(
@@ -139,12 +142,12 @@ def test_chunks_keep_time_environment_and_agent_together():
     algorithm = build("ippo", "switch/3", network="gru").algorithm
     time, envs, agents = 12, 5, 3
     tags = 10_000 * np.arange(time)[:, None, None] + 100 * np.arange(envs)[:, None] + np.arange(agents)
-    chunks = np.asarray(algorithm._chunks(jnp.asarray(tags)))
-    starts = np.asarray(algorithm._starts(jnp.asarray(tags)))
-    for n in range(time // algorithm.chunk * envs):
+    chunks = np.asarray(algorithm.chunks.split(jnp.asarray(tags)))
+    starts = np.asarray(algorithm.chunks.starts(jnp.asarray(tags)))
+    for n in range(time // algorithm.chunks.length * envs):
         part, env = divmod(n, envs)
-        for step in range(algorithm.chunk):
-            t = part * algorithm.chunk + step
+        for step in range(algorithm.chunks.length):
+            t = part * algorithm.chunks.length + step
             assert chunks[step, n].tolist() == [10_000 * t + 100 * env + a for a in range(agents)]
         assert starts[n].tolist() == chunks[0, n].tolist()
 
@@ -157,13 +160,13 @@ def test_shuffling_chunks_moves_no_loss():
 
     @jax.jit
     def losses(order):
-        moved, batch, starts, _ = algorithm.digest(learner, rollout)
+        moved, batch, starts, _ = algorithm.prepare_batch(learner, rollout)
         batch = jax.tree.map(lambda x: x[:, order], batch)
         starts = jax.tree.map(lambda x: x[order], starts)
         grad = jax.grad(lambda p: algorithm.actor_loss(p, batch, starts.actor)[0])(learner.actor.params)
         return grad, algorithm.critic_loss(moved.critic.params, batch, starts.critic)[0]
 
-    chunks = loop.envs * loop.length // algorithm.chunk
+    chunks = loop.collector.envs * loop.length // algorithm.chunks.length
     one, other = losses(jnp.arange(chunks)), losses(jax.random.permutation(jax.random.key(4), chunks))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
@@ -188,8 +191,11 @@ def test_collected_rewards_belong_to_their_environments_and_agents():
 
 def test_a_common_critic_is_computed_once_an_environment():
     loop = build("mappo", "switch/3", share="all")
-    observation = jax.eval_shape(loop.env.reset, jax.random.key(0)).observation
-    assert jax.eval_shape(loop.algorithm.view, observation).shape == (1, loop.env.spec.state_size)
+    observation = jax.eval_shape(loop.collector.prepared.reset, jax.random.key(0)).observation
+    assert jax.eval_shape(loop.algorithm.critic.view, observation).shape == (
+        1,
+        loop.collector.spec.state_size,
+    )
 
 
 def advance(loop, updates):
@@ -229,13 +235,13 @@ def test_dead_agents_do_not_count_in_policy_loss_entropy_or_advantages():
 
     @jax.jit
     def gradient(data):
-        _, batch, starts, _ = loop.algorithm.digest(learner, data)
+        _, batch, starts, _ = loop.algorithm.prepare_batch(learner, data)
         grads = jax.grad(lambda p: loop.algorithm.actor_loss(p, batch, starts.actor)[0])(learner.actor.params)
         return grads, batch.advantage
 
     grads, advantage = gradient(rollout)
     assert same(grads, gradient(other)[0])
-    living = np.asarray(advantage)[np.asarray(loop.algorithm._chunks(alive))]
+    living = np.asarray(advantage)[np.asarray(loop.algorithm.chunks.split(alive))]
     np.testing.assert_allclose([living.mean(), living.std()], [0, 1], atol=1e-2)
 
 
@@ -276,8 +282,10 @@ def test_values_are_clipped_around_what_the_network_says_now(value_norm):
 
     @jax.jit
     def now_and_old(learner):
-        moved, batch, starts, _ = loop.algorithm.digest(learner, rollout)
-        value, _ = loop.algorithm.values(moved.critic.params, batch.observation, starts.critic, batch.first)
+        moved, batch, starts, _ = loop.algorithm.prepare_batch(learner, rollout)
+        value, _ = loop.algorithm.critic.values(
+            moved.critic.params, batch.observation, starts.critic, batch.first
+        )
         return value, batch.old_value
 
     np.testing.assert_allclose(*now_and_old(learner), atol=1e-5)
@@ -286,14 +294,15 @@ def test_values_are_clipped_around_what_the_network_says_now(value_norm):
 def test_popart_keeps_the_values_where_they_were():
     loop = build("ippo", "switch/2", share="agent", value_norm="popart")
     learner, rollout = rollout_of(loop)
-    algorithm, groups = loop.algorithm, loop.algorithm.critic_groups.of_agent
+    critics, groups = loop.algorithm.critic, loop.algorithm.critic.groups.of_agent
     target = 100.0 + 30.0 * jax.random.normal(jax.random.key(0), rollout.reward.shape) * jnp.array([1.0, 5.0])
 
     def raw(critic, norm):
-        scaled, _ = algorithm.values(critic.params, rollout.observation, learner.critic_memory, rollout.first)
+        scaled, _ = critics.values(critic.params, rollout.observation, learner.critic_memory, rollout.first)
         return norm.denormalise(scaled, groups)
 
-    critic, norm = algorithm.rescale(learner.critic, learner.value_norm, target, jnp.ones(target.shape, bool))
+    counted = jnp.ones(target.shape, bool)
+    critic, norm = critics.rescale(learner.critic, learner.value_norm, target, counted)
     assert norm.std[1] > 4 * norm.std[0]
     np.testing.assert_allclose(raw(critic, norm), raw(learner.critic, learner.value_norm), atol=1e-3)
 
@@ -307,7 +316,7 @@ def test_value_of_a_cut_and_of_an_end_are_learnt(algorithm):
         loop = build(algorithm, Forever(ends=ends, time_limit=length), **options)
         carry = advance(loop, 150)
         learner, rollout = carry.learner, rollout_of(loop)[1]
-        values, _ = loop.algorithm.values(
+        values, _ = loop.algorithm.critic.values(
             learner.critic.params, rollout.observation, learner.critic_memory, rollout.first
         )
         values = np.asarray(learner.value_norm.denormalise(values, (0, 0)))
@@ -324,7 +333,7 @@ def test_jit_equals_no_jit():
     learner, rollout = rollout_of(loop)
 
     def compute(learner, rollout):
-        moved, batch, starts, metrics = loop.algorithm.digest(learner, rollout)
+        moved, batch, starts, metrics = loop.algorithm.prepare_batch(learner, rollout)
         actor = loop.algorithm.actor_loss(learner.actor.params, batch, starts.actor)
         critic = loop.algorithm.critic_loss(moved.critic.params, batch, starts.critic)
         return moved, batch, metrics, actor, critic

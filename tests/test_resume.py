@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_run import assert_same_end, rows, small
+from test_run import assert_same_end, carry_of, rows, small
 
 import phalanx
 from phalanx.errors import PhalanxError
 from phalanx.training import checkpoint
-from phalanx.training import run as runs
+from phalanx.training.driver import Driver
 
 
 def config(run):
@@ -42,7 +42,7 @@ def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
     run = small(tmp_path / "run", steps=256, **falling)
     before = files(run)
     for steps, horizon in ((512, None), (512, 512), (128, None)):
-        with pytest.raises(PhalanxError, match=r"fall over its budget of 256 env steps.* --lr-horizon 256"):
+        with pytest.raises(PhalanxError, match=r"decay over its budget of 256 env steps.* --lr-horizon 256"):
             phalanx.resume(run.folder, steps, lr_horizon=horizon, quiet=True)
     assert files(run) == before
     phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
@@ -50,7 +50,7 @@ def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
     assert_same_end(whole.folder, run.folder)
     assert run.metrics()[-1]["learn/actor_lr"] == pytest.approx(1e-4)
     assert config(run)["algorithm"]["lr_horizon"] == 256
-    with pytest.raises(PhalanxError, match="fall over 256 env steps: leave out lr_horizon"):
+    with pytest.raises(PhalanxError, match="decay over 256 env steps: leave out lr_horizon"):
         phalanx.resume(run.folder, 1024, lr_horizon=1024, quiet=True)
 
 
@@ -80,10 +80,10 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_a_horizon_that_nothing_falls_over_is_refused(tmp_path):
-    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate falls"):
+    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate decays"):
         small(tmp_path / "run", lr_horizon=512)
     run = small(tmp_path / "constant")
-    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate falls"):
+    with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate decays"):
         phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
 
 
@@ -118,9 +118,9 @@ def test_another_version_than_the_checkpoints_is_said(tmp_path, capsys):
 
 def test_keys_of_another_kind_are_refused(tmp_path):
     with jax.default_prng_impl("rbg"):
-        carry = {"key": jax.random.key(0)}
+        carry = carry_of({"key": jax.random.key(0)})
     checkpoint.save(tmp_path, carry, updates=1, score=0.0, metrics_bytes=0, seconds=0.0, keep=1)
-    like = jax.eval_shape(lambda: {"key": jax.random.key(0)})
+    like = jax.eval_shape(lambda: carry_of({"key": jax.random.key(0)}))
     with pytest.raises(PhalanxError, match=r"does not fit: .*'key'.* is uint32\[4\], needed is uint32\[2\]"):
         checkpoint.restore(checkpoint.choose(tmp_path), like)
 
@@ -130,23 +130,23 @@ def test_keys_of_another_kind_are_refused(tmp_path):
 
 def poisoned(monkeypatch, tmp_path, also_interrupt):
     """A run whose parameters become NaN with the third update, its metrics one update later."""
-    advance = runs.Trainer.advance
+    progress = Driver._progress
 
-    def poison(trainer, until):
-        if trainer.updates >= 2:
-            learner = trainer.carry.learner
+    def poison(driver, count, seconds):
+        wait = progress(driver, count, seconds)
+        if driver.updates >= 3:
+            learner = driver.carry.learner
             params = jax.tree.map(lambda x: jnp.full_like(x, np.nan), learner.actor.params)
-            trainer.carry = trainer.carry._replace(
+            driver.carry = driver.carry._replace(
                 learner=learner._replace(actor=learner.actor._replace(params=params))
             )
-            trainer.updates += 1
             if also_interrupt:
                 signal.raise_signal(signal.SIGINT)
-        advance(trainer, until)
+        return wait
 
-    monkeypatch.setattr(runs.Trainer, "advance", poison)
+    monkeypatch.setattr(Driver, "_progress", poison)
     with pytest.raises(PhalanxError, match="is no longer finite") as refused:
-        small(tmp_path / "run", steps=512, eval_every=64)
+        small(tmp_path / "run", steps=512, eval_every=128 if also_interrupt else 64)
     return str(refused.value)
 
 

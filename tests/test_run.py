@@ -14,7 +14,7 @@ import tomllib
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,10 @@ from phalanx.config import Layer, merge
 from phalanx.errors import PhalanxError
 from phalanx.report import plots
 from phalanx.training import checkpoint
+from phalanx.training.loop import Carry
+from phalanx.training.programs import compile_programs
 from phalanx.training.record import Record
-from phalanx.training.run import bytes_needed, compile_programs
-from phalanx.training.setup import setup
+from phalanx.training.setup import set_up
 
 KILLS = 5 if LONG else 1
 
@@ -280,16 +281,17 @@ def test_a_replay_that_is_full_resumes_to_the_bit(tmp_path):
 
 
 class Learner(NamedTuple):
-    weights: jax.Array
-    replay: jax.Array | None
+    weights: Any
+    replay: Any = None
 
 
-class Whole(NamedTuple):
-    learner: Learner
+def carry_of(weights, replay=None):
+    """A carry that holds nothing but these."""
+    return Carry(Learner(weights, replay), *[None] * 6)  # type: ignore[arg-type]
 
 
 def test_the_best_checkpoint_loses_its_replay_and_still_plays(tmp_path):
-    carry = Whole(Learner(jnp.arange(3), jnp.arange(5)))
+    carry = carry_of(jnp.arange(3), jnp.arange(5))
     for updates, score in enumerate([1.0, 9.0, 2.0, 3.0]):
         checkpoint.save(tmp_path, carry, updates=updates, score=score, metrics_bytes=0, seconds=0.0, keep=2)
     assert [each.updates for each in checkpoint.listing(tmp_path)] == [1, 2, 3]
@@ -297,7 +299,7 @@ def test_the_best_checkpoint_loses_its_replay_and_still_plays(tmp_path):
         checkpoint.choose(tmp_path, "0000000001")
     best = checkpoint.choose(tmp_path, "0000000001", to_go_on=False)
     like = jax.eval_shape(lambda: carry)
-    played = checkpoint.restore(best, like._replace(learner=like.learner._replace(replay=None)))
+    played = checkpoint.restore(best, like.without_replay())
     assert (played.learner.weights == carry.learner.weights).all()
     last = checkpoint.restore(checkpoint.choose(tmp_path), like)
     assert (last.learner.replay == carry.learner.replay).all()
@@ -320,23 +322,24 @@ def test_checkpoints_that_no_disk_can_hold_are_refused_before_anything_is_made(t
 
 
 def test_the_last_few_and_the_best_checkpoints_are_kept(tmp_path):
-    carry = {"x": jnp.arange(3)}
+    carry = carry_of(jnp.arange(3))
     for updates, score in enumerate([1.0, 9.0, 2.0, None, 3.0, 9.0, 4.0, 5.0]):
         checkpoint.save(tmp_path, carry, updates=updates, score=score, metrics_bytes=0, seconds=0.0, keep=2)
     assert [each.updates for each in checkpoint.listing(tmp_path)] == [5, 6, 7]
 
 
 def test_every_kind_of_array_comes_back_to_the_bit(tmp_path):
-    carry = {
+    weights = {
         "float": jnp.array([0.1, jnp.nan, -0.0, 1e-45], jnp.float32),
         "int8": jnp.array([-7], jnp.int8),
         "bool": jnp.array([True, False]),
         "none": jnp.zeros((2, 0)),
         "key": jax.random.split(jax.random.key(3), 2),
     }
+    carry = carry_of(weights)
     checkpoint.save(tmp_path, carry, updates=1, score=0.0, metrics_bytes=0, seconds=0.0, keep=1)
-    back = checkpoint.restore(checkpoint.choose(tmp_path), jax.eval_shape(lambda: carry))
-    for name, value in carry.items():
+    back = checkpoint.restore(checkpoint.choose(tmp_path), jax.eval_shape(lambda: carry)).learner.weights
+    for name, value in weights.items():
         if name == "key":
             assert (jax.random.key_data(value) == jax.random.key_data(back[name])).all()
         else:
@@ -468,8 +471,9 @@ def memory_of_a_run():
     """
     options = {**small_for("qmix"), "buffer": 1_500_000, "gradient_steps": 1, "reward": "mean"}
     layer = Layer("test", {"algorithm": options, "run": {"envs": 4}})
-    names, config = ("qmix", "debug/identity"), registry.algorithm("qmix").Config
-    programs = compile_programs(setup(merge(names, config, {}, [layer]), registry.make_env(names[1], {})))
+    names, config = ("qmix", "debug/identity"), registry.algorithm_config("qmix")
+    setup = set_up(merge(names, config, {}, [layer]), registry.make_env(names[1], {}))
+    programs = compile_programs(setup.loop, setup.evaluation)
 
     def resident(calls, carry):
         for _ in range(calls):
@@ -480,7 +484,7 @@ def memory_of_a_run():
     before, _ = resident(0, None)
     first, carry = resident(5, programs.init(jnp.array([0], jnp.int32)))
     later, _ = resident(40, carry)
-    return bytes_needed(programs.advance, at_least=0), before, first, later
+    return programs.bytes_needed, before, first, later
 
 
 def test_the_plan_of_memory_is_what_a_run_takes():

@@ -9,7 +9,7 @@ import pytest
 from conftest import build
 from test_ppo import CLOCK, rollout_of
 
-from phalanx.algorithms.shared.value import Weights, best_of
+from phalanx.algorithms.shared.value_based import Weights, best_of
 from phalanx.data import replay
 from phalanx.data.replay import Episodes
 from phalanx.errors import PhalanxError
@@ -27,7 +27,7 @@ def learner_of(name="qmix", env="debug/roles", **options):
 
 def batch_of(loop, seed=0, episodes=6, longest=6):
     """Random episodes of random lengths, some ended and some cut; everything after the last step is noise."""
-    spec, rng = loop.env.spec, np.random.default_rng(seed)
+    spec, rng = loop.collector.spec, np.random.default_rng(seed)
     rows, n = (longest + 1, episodes), spec.n_agents
     length = rng.integers(1, longest + 1, episodes)
     length[0], length[1] = 1, longest
@@ -76,7 +76,7 @@ def test_targets_equal_a_slow_loop(name, target, double):
         return np.asarray(algorithm.mix(target_weights.mixer, *map(jnp.asarray, args)))
 
     for n, steps in enumerate(length):
-        reward = np.asarray(algorithm.mixed_reward(batch.reward[:, n]))
+        reward = np.asarray(batch.reward[:, n])[:, : 1 if algorithm.team_value else None]
         ended = bool(batch.terminated[steps - 1, n])
 
         def greedy(t, n=n):
@@ -142,7 +142,7 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
     packed = replay.packed(batch)
     columns = int(packed.valid.any(0).sum())
     assert columns < 9
-    narrow = replay.narrowed(packed, columns)
+    narrow = replay.first_columns(packed, columns)
     weights = Weights(learner.actor.params, learner.mixer.params)
     grad = jax.jit(jax.value_and_grad(lambda w, b: algorithm.loss(w, learner.target, b), has_aux=True))
     for one, two in zip(*map(jax.tree.leaves, (grad(weights, batch), grad(weights, narrow))), strict=True):
@@ -160,7 +160,7 @@ def test_an_update_that_packs_learns_what_one_that_does_not_would(name, seeds, m
     keys = jax.random.split(jax.random.key(4), seeds)
     learnt = []
     for long in (1, 100):
-        monkeypatch.setattr("phalanx.algorithms.shared.value.LONG", long)
+        monkeypatch.setattr("phalanx.algorithms.shared.value_based.LONG_EPISODE", long)
         run = jax.vmap(update) if seeds > 1 else lambda keys: update(keys[0])
         after, metrics = jax.jit(run)(keys)
         learnt.append((after.actor.params, after.mixer.params, metrics))
@@ -184,7 +184,7 @@ def test_an_illegal_next_action_never_moves_a_target():
 
 def mixer_of(name, seed=0, **options):
     loop = learner_of(name, **options)
-    algorithm, spec = loop.algorithm, loop.env.spec
+    algorithm, spec = loop.algorithm, loop.collector.spec
     params = jax.tree.map(lambda x: x[None], algorithm.init_mixer(jax.random.key(seed)))
     return algorithm, spec, params
 
@@ -287,7 +287,7 @@ def test_values_when_acting_are_those_of_learning():
     learner, rollout = rollout_of(loop, rollouts=1)
 
     def acting(obs, memory, first):
-        return algorithm.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
+        return algorithm.actor.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
 
     acted = np.asarray(jax.vmap(acting)(rollout.observation.obs, rollout.memory, rollout.first))
     kept = replay.add(learner.replay, replay.without_state(rollout))

@@ -61,17 +61,17 @@ def start_of(seed):
 @pytest.fixture(scope="module")
 def battle():
     """Two battles of an untrained team, and the team's set-up."""
-    this, policies = api._untrained("ippo", "battle/2m_vs_1m", {})
+    this, policies = api.untrained("ippo", "battle/2m_vs_1m", {})
     params = jax.tree.map(lambda p: p[0], policies)
     play = playback.player(this.env, this.algorithm, 2, greedy=True, film=True)
     played = play(params, start_of(7))
-    return this, show("ippo", this.env, this.algorithm.prefers, played)
+    return this, show("ippo", this.env, this.algorithm.actor.preference, played)
 
 
 @pytest.fixture(scope="module")
 def scripted(battle):
     """The same battles as the scripted team plays them, by their seed."""
-    this, policies = api._untrained("heuristic", battle[0].env, {})
+    this, policies = api.untrained("heuristic", battle[0].env, {})
     params = jax.tree.map(lambda p: p[0], policies)
     play = playback.player(this.env, this.algorithm, 2, greedy=True, film=True)
     return lambda seed: show("heuristic", this.env, "", play(params, start_of(seed)))

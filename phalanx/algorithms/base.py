@@ -1,18 +1,89 @@
 """The algorithm contract: a frozen config and the pure functions `init`, `act` and `update`.
 
-The loop calls `act` to collect a rollout of `steps_per_update` env steps and hands it to `update`,
-for ever. An algorithm that learns from replay keeps its buffer in its learner state and samples
-from it in `update`. `act` is one function for training, evaluation, recording and exported policies.
+The training loop collects a rollout of `steps_per_update` env steps with `act`, passes it to `update`, and
+repeats. An algorithm on replay keeps its buffer in its learner and samples from it in `update`. `act` is the
+same function in training, evaluation, recording and exported policies.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+from phalanx.algorithms.shared.optimiser import Optimiser
+from phalanx.config import option
+from phalanx.networks.sharing import Groups
 from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
 
-class Networks(NamedTuple):
-    """One line of the table of networks that is shown before training."""
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """The options that every algorithm has; an algorithm's own config is a subclass."""
+
+    batch_steps: int = option(2048, "env steps in each rollout, over all environments", at_least=1)
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """What the networks see besides the observation: see `phalanx.envs.wrappers.prepare`."""
+        return {"agent_id": False, "last_action": False}
+
+
+class Learner(Protocol):
+    """What an algorithm keeps from one update to the next: a NamedTuple of arrays with these fields.
+
+    All of it is saved in a checkpoint. `Algorithm.policy` is the part of it that acting needs.
+    """
+
+    @property
+    def gradient_steps(self) -> Array:
+        """() int32: gradient steps taken so far"""
+        ...
+
+    @property
+    def replay(self) -> PyTree:
+        """Steps that are kept to be sampled again; None without a replay buffer.
+
+        It is large and only needed to continue training, so it has its own file in a checkpoint.
+        """
+        ...
+
+    def _replace(self, **changes: Any) -> Self: ...
+
+
+class Actor(ABC):
+    """How a team chooses its actions. `policy` is a pytree: the parameters that acting needs."""
+
+    @property
+    def acts_on(self) -> frozenset[str]:
+        """What `act` reads: `observation`, the global `state`, the `memory` of earlier steps."""
+        return frozenset({"observation"})
+
+    @abstractmethod
+    def initial_memory(self, batch: int) -> PyTree:
+        """The memory at the start of an episode, (B, A, H)."""
+
+    @abstractmethod
+    def act(
+        self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
+    ) -> tuple[Array, PyTree, PyTree]:
+        """Choose actions, (B, A) or (B, A, U), for observations (B, ...).
+
+        Also returns the new memory, and extras for `Algorithm.update`. `first` (B,) marks observations that
+        begin an episode: the memory is cleared there.
+        """
+
+    @property
+    def preference(self) -> str:
+        """What `preferences` are: `probability` or `Q-value`; empty if there are none."""
+        return ""
+
+    def preferences(self, policy: PyTree, observation: Observation, first: Array, memory: PyTree) -> Array:
+        """The probability or value of each action for each agent, (B, A, U), shown by `phalanx watch`."""
+        raise NotImplementedError(f"{type(self).__name__} has no preferences")
+
+
+class NetworkSummary(NamedTuple):
+    """One line of the table of networks that is printed before training."""
 
     role: str
     groups: tuple[tuple[str, tuple[str, ...]], ...]
@@ -21,85 +92,64 @@ class Networks(NamedTuple):
     sees: str
 
 
-class Algorithm(ABC):
-    """How a team learns. `learner` is any pytree with a field `gradient_steps`, a () int32."""
+class Network(NamedTuple):
+    """Parameters of one role, such as the actor, that another run can start from."""
 
-    Config: ClassVar[type]
+    groups: Groups
+    parameters: PyTree
+    """(G, ...)"""
+
+
+class Algorithm(ABC):
+    """How a team learns. Subclasses set `actor`, and `optimisers` if they have any."""
+
+    Config: ClassVar[type[AlgorithmConfig]]
     """A frozen dataclass made of `phalanx.config.option` fields."""
     action_kinds: ClassVar[frozenset[str]]
-    """Which of `discrete` and `continuous` it can act with."""
+    """The kinds of actions it supports: `discrete`, `continuous`."""
+    actor: Actor
+    optimisers: tuple[Optimiser, ...] = ()
 
     def __init__(self, config: Any, spec: EnvSpec):
         """`spec` is that of the environment as the networks see it, ids and last actions included."""
         self.config = config
         self.spec = spec
 
-    @staticmethod
-    def inputs(config: Any) -> dict[str, bool]:
-        """What `wrappers.prepare` should add to the observations."""
-        return {"agent_id": False, "last_action": False}
-
     @property
-    @abstractmethod
     def steps_per_update(self) -> int:
         """Env steps collected before each update, over all environments."""
+        return self.config.batch_steps
 
     def check(self, envs: int) -> None:  # noqa: B027  (most algorithms take any number)
         """Refuse a number of environments that does not fit the config, and name ones that do."""
 
-    def check_budget(self, steps: int) -> None:  # noqa: B027
-        """Refuse a budget of env steps that does not fit the config."""
+    @abstractmethod
+    def init(self, key: Array, envs: int) -> Learner:
+        """The learner before its first update."""
 
     @abstractmethod
-    def init(self, key: Array, envs: int) -> PyTree:
-        """The learner before its first step."""
-
-    @property
-    def uses_budget(self) -> bool:
-        """Whether updates depend on `Clock.budget`: then a run with a larger budget is another run."""
-        return False
-
-    @property
-    def acts_on(self) -> frozenset[str]:
-        """What `act` looks at: `observation`, the global `state`, the `memory` of earlier steps."""
-        return frozenset({"observation"})
-
-    def init_policy(self, key: Array) -> PyTree:
-        """What `act` needs before the first update. Learners that hold much make it without the rest."""
-        return self.policy(self.init(key, 1))
-
-    @abstractmethod
-    def policy(self, learner: PyTree) -> PyTree:
-        """What `act` needs of the learner, and all that an exported policy holds."""
-
-    @abstractmethod
-    def memory(self, batch: int) -> PyTree:
-        """The actors' empty memory, (B, A, H)."""
-
-    @abstractmethod
-    def act(
-        self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
-    ) -> tuple[Array, PyTree, PyTree]:
-        """Choose actions, (B, A) or (B, A, U), for observations (B, ...).
-
-        Also the new memory, and extras for `update`. `first` (B,) says which observations begin an episode.
-        """
-
-    @property
-    def prefers(self) -> str:
-        """What `preferences` are: `probability` or `Q-value`; empty where there are none."""
-        return ""
-
-    def preferences(self, policy: PyTree, observation: Observation, first: Array, memory: PyTree) -> Array:
-        """How much each action is worth to each agent when it acts, (B, A, U), for whoever watches."""
-        raise NotImplementedError(f"{type(self).__name__} has no preferences")
+    def policy(self, learner: Any) -> PyTree:
+        """What `actor.act` needs of the learner, and all that an exported policy holds."""
 
     @abstractmethod
     def update(
-        self, learner: PyTree, rollout: Transition, key: Array, clock: Clock
-    ) -> tuple[PyTree, dict[str, Array]]:
-        """Learn from a rollout (T, B, ...); also scalars to log."""
+        self, learner: Any, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[Learner, dict[str, Array]]:
+        """Learn from a rollout (T, B, ...). Also returns scalars to log."""
 
-    def networks(self) -> list[Networks]:
-        """What to say of the networks before training."""
+    @property
+    def uses_budget(self) -> bool:
+        """Whether updates depend on `Clock.budget`: a run with a larger budget is then another run."""
+        return any(each.rates.use_budget for each in self.optimisers)
+
+    def networks(self, learner: Any) -> Mapping[str, Network]:
+        """The parameters of a learner that another run can start from, by role."""
+        return {}
+
+    def with_networks(self, learner: Any, parameters: Mapping[str, PyTree]) -> Learner:
+        """A new learner with other parameters for every role that `networks` names."""
+        raise NotImplementedError(f"{type(self).__name__} cannot start from the parameters of another run")
+
+    def summary(self) -> list[NetworkSummary]:
+        """The table of networks that is printed before training."""
         return []

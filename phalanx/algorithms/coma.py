@@ -10,9 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.shared.actors import Actors, ActorsConfig
-from phalanx.algorithms.shared.agents import Half, Reward
-from phalanx.algorithms.shared.rates import Rates
+from phalanx.algorithms.base import Algorithm, Network
+from phalanx.algorithms.shared.actor_critic import PolicyActor, PolicyConfig, value_metrics
+from phalanx.algorithms.shared.minibatches import Chunks, fit, minibatches
+from phalanx.algorithms.shared.off_policy import moved
+from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.team import (
+    ExploringPolicy,
+    Reward,
+    Rewards,
+    optimiser,
+    shared_network,
+    summary,
+)
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
@@ -21,77 +31,96 @@ from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 
 @dataclass(frozen=True)
-class COMAConfig(ActorsConfig):
-    """Every setting of COMA."""
+class COMAConfig(PolicyConfig):
+    """Every option of COMA."""
 
-    last_action: bool = with_default(ActorsConfig, "last_action", True)
-    reward: Reward = with_default(ActorsConfig, "reward", "mean")
-    entropy: float = with_default(ActorsConfig, "entropy", 0.0)
+    last_action: bool = with_default(PolicyConfig, "last_action", True)
+    reward: Reward = with_default(PolicyConfig, "reward", "mean")
+    entropy: float = with_default(PolicyConfig, "entropy", 0.0)
     critic_share: str = option("all", "who shares a critic: as share")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     critic_epochs: int = option(4, "passes of the critic over each rollout", at_least=1)
-    critic_minibatches: int = option(4, "parts that each pass is cut into", at_least=1)
-    td_lambda: float = option(0.8, "how far the critic's targets look ahead", at_least=0, at_most=1)
-    target_every: int = option(10, "updates after which the target critic is copied", at_least=1)
-    target_rate: float = option(1.0, "how far the target critic then moves: 1 copies it", above=0, at_most=1)
-    epsilon: float = option(0.5, "floor of the policy at first: this share is uniform", at_least=0, at_most=1)
-    epsilon_end: float = option(0.02, "floor of the policy at last", at_least=0, at_most=1)
-    epsilon_steps: int = option(100_000, "env steps over which the floor falls", at_least=1)
+    critic_minibatches: int = option(4, "minibatches in each pass", at_least=1)
+    td_lambda: float = option(0.8, "lambda of the critic's TD(lambda) targets", at_least=0, at_most=1)
+    target_every: int = option(10, "updates between updates of the target critic", at_least=1)
+    target_rate: float = option(
+        1.0, "step of the target critic towards the critic: 1 copies it", above=0, at_most=1
+    )
+    epsilon: float = option(
+        0.5, "initial exploration: the share of the policy that is uniform", at_least=0, at_most=1
+    )
+    epsilon_end: float = option(0.02, "final exploration", at_least=0, at_most=1)
+    epsilon_steps: int = option(100_000, "env steps over which exploration decays", at_least=1)
 
 
 class COMALearner(NamedTuple):
     """What COMA keeps from one update to the next."""
 
-    actor: Half
-    critic: Half
+    actor: TrainState
+    critic: TrainState
     target: PyTree
-    """the critic's parameters as they were at the last copy"""
+    """parameters of the target critic"""
     epsilon: Array
     updates: Array
     gradient_steps: Array
+    replay: None = None
 
 
-class Acting(NamedTuple):
-    """What acting needs: the actors' parameters and the floor of their policies."""
+class COMAActor(PolicyActor):
+    """A softmax policy of which the share epsilon is uniform."""
 
-    params: PyTree
-    epsilon: Array
+    def act(self, policy, observation, first, memory, key, greedy):
+        logits, memory = self.one_step(policy.params, observation.obs, memory, first)
+        avail = observation.avail
+        if greedy:
+            return distributions.mode(logits, avail), memory, {}
+        log_policy = floored(logits, avail, policy.epsilon)
+        return distributions.sample(key, log_policy, avail), memory, {}
+
+    def preferences(self, policy, observation, first, memory):
+        return super().preferences(policy.params, observation, first, memory)
 
 
-class COMA(Actors):
+class COMA(Algorithm):
     """The counterfactual advantage, with a critic of all actions of one agent, the others' being fixed."""
 
     Config = COMAConfig
     config: COMAConfig
+    action_kinds = frozenset({"discrete"})
+    actor: COMAActor
 
     def __init__(self, config: COMAConfig, spec):
         super().__init__(config, spec)
+        self.rewards = Rewards(config.reward, spec)
+        self.actor_groups = sharing.groups(config.share, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
-        self.critic_rates = self._rates(
-            config.critic_lr, self.critic_groups, config.critic_group_lr, "critic_group_lr"
-        )
-        # Where observations hold the agent's last action: by name, wherever it stands.
+        network = shared_network(config, self.actor_groups, spec.obs_size, spec.n_actions, head_gain=0.01)
+        self.actor = COMAActor(network, distributions.Categorical(spec.n_actions))
+        # The columns of observations that hold the agent's last action, by name.
         column = {name: i for i, name in enumerate(spec.obs_features[0])}
         names = [f"last action {u}" for u in range(spec.n_actions)] if config.last_action else []
         self.last_actions = np.array([column[name] for name in names], int)
         joint = spec.n_agents * spec.n_actions
         seen = spec.state_size + spec.obs_size + joint * (1 + config.last_action)
-        self.critic = self._network(seen, spec.n_actions, head_gain=1.0, kind="mlp")
+        self.critic = shared_network(
+            config, self.critic_groups, seen, spec.n_actions, head_gain=1.0, kind="mlp"
+        )
+        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr)
+        self.critic_optimiser = optimiser(
+            config, self.critic_groups, config.critic_lr, config.critic_group_lr, "critic_group_lr"
+        )
+        self.optimisers = (self.actor_optimiser, self.critic_optimiser)
+        self.chunks = Chunks(config.chunk if network.memory_size else 1, config.critic_minibatches)
 
-    @property
-    def schedules(self) -> tuple[Rates, ...]:
-        return self.actor_rates, self.critic_rates
-
-    @property
-    def parts(self) -> int:
-        return self.config.critic_minibatches
+    def check(self, envs: int) -> None:
+        self.chunks.check(self.config.batch_steps, envs)
 
     def init(self, key: Array, envs: int) -> COMALearner:
         actor_key, critic_key = jax.random.split(key)
-        critic = self._half(self.critic_groups, self.critic.init, critic_key)
+        critic = self.critic_optimiser.init(self.critic.init(critic_key))
         return COMALearner(
-            actor=self._half(self.actor_groups, self.actor.init, actor_key),
+            actor=self.actor_optimiser.init(self.actor.network.init(actor_key)),
             critic=critic,
             target=critic.params,
             epsilon=jnp.float32(self.config.epsilon),
@@ -99,25 +128,8 @@ class COMA(Actors):
             gradient_steps=jnp.int32(0),
         )
 
-    # Acting
-
-    def init_policy(self, key: Array) -> Acting:
-        params = sharing.init(self.actor_groups, self.actor.init, jax.random.split(key)[0])
-        return Acting(params, jnp.float32(self.config.epsilon))
-
-    def policy(self, learner: COMALearner) -> Acting:
-        return Acting(learner.actor.params, learner.epsilon)
-
-    def act(self, policy, observation, first, memory, key, greedy):
-        logits, memories = self.outputs(policy.params, observation.obs[None], memory, first[None])
-        avail = observation.avail
-        if greedy:
-            return distributions.mode(logits[0], avail), memories[0], {}
-        log_policy = floored(logits[0], avail, policy.epsilon)
-        return distributions.sample(key, log_policy, avail), memories[0], {}
-
-    def preferences(self, policy, observation, first, memory):
-        return super().preferences(policy.params, observation, first, memory)
+    def policy(self, learner: COMALearner) -> ExploringPolicy:
+        return ExploringPolicy(learner.actor.params, learner.epsilon)
 
     # The critic
 
@@ -145,8 +157,8 @@ class COMA(Actors):
     def q_values(self, params: PyTree, observation: Observation, action: Array) -> Array:
         """Q of every action of each agent while the others do what they did: (T, B, ...) -> (T, B, A, U)."""
         seen = self.view(observation, action)
-        memory, never = jnp.zeros((*seen.shape[1:-1], 0)), jnp.zeros((*seen.shape[:-1], 1), bool)
-        return sharing.apply(self.critic_groups, self.critic.apply, params, seen, memory, never)[0]
+        never = jnp.zeros(seen.shape[:2], bool)
+        return self.critic.apply(params, seen, self.critic.initial_memory(seen.shape[1]), never)[0]
 
     def targets(self, learner: COMALearner, rollout: Transition, key: Array) -> Array:
         """TD(lambda) targets from the target critic, (T, B, A).
@@ -155,21 +167,21 @@ class COMA(Actors):
         nobody knows that, and the actions are drawn from the policy at what was truly seen.
         """
         params, seen, then = learner.actor.params, rollout.observation, rollout.next_observation
-        _, memories = self.outputs(params, seen.obs, rollout.memory[0], rollout.first)
-        logits = self.next_outputs(params, then.obs, memories)
+        _, memories = self.actor.outputs(params, seen.obs, rollout.memory[0], rollout.first)
+        logits = self.actor.network.apply_each(params, then.obs, memories)
         would_do = distributions.sample(key, floored(logits, then.avail, learner.epsilon), then.avail)
         after = distributions.chosen(self.q_values(learner.target, then, would_do), would_do)
         taken = distributions.chosen(self.q_values(learner.target, seen, rollout.action), rollout.action)
-        ends, cuts = self.ends(rollout), rollout.truncated[..., None]
+        ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         onward = jnp.concatenate([taken[1:], after[-1:]])
         next_q = jnp.where(ends | cuts, after, onward)
-        reward = self.team_reward(rollout.reward)
+        reward = self.rewards.of(rollout.reward)
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
     def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
         """How far Q of what was done is from its target; each group's mean, summed."""
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
-        counted = self.valued(observation.alive)
+        counted = self.rewards.valued(observation.alive)
         means = masks.grouped_mean(losses.squared(error), counted, self.critic_groups.membership)
         return means.sum(), {"value_loss": means}
 
@@ -184,42 +196,44 @@ class COMA(Actors):
         flat = jax.tree.map(
             lambda x: x.reshape(1, count, *x.shape[2:]), (rollout.observation, rollout.action, target)
         )
-        critic, critic_metrics, critic_norms = self.fit(
+        order = minibatches(order_key, count, c.critic_epochs, c.critic_minibatches)
+        critic, of_critic, critic_norm = fit(
+            self.critic_optimiser,
             learner.critic,
             self.critic_loss,
-            self.critic_rates.at(clock),
-            (c.critic_epochs, c.critic_minibatches),
-            count,
             lambda numbers: jax.tree.map(lambda x: x[:, numbers], flat),
-            order_key,
+            order,
+            clock,
         )
         q = self.q_values(critic.params, rollout.observation, rollout.action)
-        grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
+        grads, of_actor = jax.grad(self.actor_loss, has_aux=True)(
             learner.actor.params, rollout, q, learner.epsilon
         )
-        actor, actor_norms = self.descend(learner.actor, grads, self.actor_rates.at(clock))
+        actor, actor_norm = self.actor_optimiser.apply_gradients(learner.actor, grads, clock)
         updates = learner.updates + 1
-        copies = (updates % c.target_every == 0) * c.target_rate
-        old, new = learner.target, critic.params
         learner = COMALearner(
             actor=actor,
             critic=critic,
-            target=jax.tree.map(lambda o, n: (1 - copies) * o + copies * n, old, new),
-            epsilon=self.floor(clock),
+            target=moved(learner.target, critic.params, updates, c.target_every, c.target_rate),
+            epsilon=self.exploration(clock),
             updates=updates,
             gradient_steps=learner.gradient_steps + c.critic_epochs * c.critic_minibatches + 1,
         )
-        of_actors = {**actor_metrics, "actor_grad_norm": actor_norms}
-        of_critics = {**critic_metrics, "critic_grad_norm": critic_norms}
+        actor_lr, critic_lr = (each.rates.at(clock) for each in self.optimisers)
+        alive = rollout.observation.alive
+        taken, counted = distributions.chosen(q, rollout.action), self.rewards.valued(alive)
         metrics = {
-            **self.network_metrics(of_actors, of_critics, clock),
-            **self.value_metrics(distributions.chosen(q, rollout.action), target, rollout.observation.alive),
+            **self.actor_groups.named({**of_actor, "actor_grad_norm": actor_norm, "actor_lr": actor_lr}),
+            **self.critic_groups.named(
+                {**of_critic, "critic_grad_norm": critic_norm, "critic_lr": critic_lr}
+            ),
+            **value_metrics(self.critic_groups, taken, target, counted),
             "epsilon": learner.epsilon,
-            "dead": 1 - rollout.observation.alive.mean(),
+            "dead": 1 - alive.mean(),
         }
         return learner, metrics
 
-    def floor(self, clock: Clock) -> Array:
+    def exploration(self, clock: Clock) -> Array:
         """The share of the policy that is uniform in the rollout after this one."""
         c = self.config
         return linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps)
@@ -227,9 +241,9 @@ class COMA(Actors):
     def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):
         """-A log pi(u | o), over living agents; each group's mean, summed. q is (T, B, A, U)."""
         seen = rollout.observation
-        chunks = jax.tree.map(self._chunks, (seen, rollout.first, rollout.action, q))
+        chunks = jax.tree.map(self.chunks.split, (seen, rollout.first, rollout.action, q))
         seen, first, action, q = chunks
-        logits, _ = self.outputs(params, seen.obs, self._starts(rollout.memory), first)
+        logits, _ = self.actor.outputs(params, seen.obs, self.chunks.starts(rollout.memory), first)
         log_policy = floored(logits, seen.avail, epsilon)
         advantage = counterfactual_advantage(q, log_policy, seen.avail, action)
         log_prob = distributions.chosen(log_policy, action)
@@ -237,14 +251,28 @@ class COMA(Actors):
         gain = jax.lax.stop_gradient(advantage) * jnp.where(seen.alive, log_prob, 0.0)
         loss = -gain - self.config.entropy * entropy
         logged = {"policy_loss": -gain, "entropy": entropy, "advantage_size": jnp.abs(advantage)}
-        metrics = self.group_means(self.actor_groups, logged, seen.alive)
+        metrics = self.actor_groups.mean(logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
-    def networks(self):
+    def networks(self, learner: COMALearner) -> dict[str, Network]:
+        return {
+            "actor": Network(self.actor_groups, learner.actor.params),
+            "critic": Network(self.critic_groups, learner.critic.params),
+        }
+
+    def with_networks(self, learner: COMALearner, parameters) -> COMALearner:
+        actor, critic = parameters["actor"], parameters["critic"]
+        return learner._replace(
+            actor=learner.actor._replace(params=actor),
+            critic=learner.critic._replace(params=critic),
+            target=critic,
+        )
+
+    def summary(self):
         sees = "global state, own observation, the others' actions"
         return [
-            self._describe("actor", self.actor_groups, self.actor, "own observation"),
-            self._describe("critic", self.critic_groups, self.critic, sees),
+            summary("actor", self.actor.network, self.actor_groups, self.spec, "own observation"),
+            summary("critic", self.critic, self.critic_groups, self.spec, sees),
         ]
 
 

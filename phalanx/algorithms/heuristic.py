@@ -1,10 +1,30 @@
-"""Heuristic: the scripted team that an environment brings along. Learns nothing; a mark to beat."""
+"""Heuristic: the scripted team that comes with an environment. It does not learn; a baseline."""
 
-from phalanx.algorithms.shared.unlearning import Unlearning
+from phalanx.algorithms.base import Actor
+from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.errors import PhalanxError
+from phalanx.types import ScriptedTeam
 
 
-class Heuristic(Unlearning):
+class ScriptedActor(Actor):
+    """Plays a script, which may look at the global state."""
+
+    def __init__(self, script: ScriptedTeam):
+        self.script = script
+
+    @property
+    def acts_on(self):
+        return frozenset({"observation", "state", "memory"})
+
+    def initial_memory(self, batch):
+        return self.script.memory(batch)
+
+    def act(self, policy, observation, first, memory, key, greedy):
+        action, memory = self.script.act(observation, first, memory)
+        return action, memory, {}
+
+
+class Heuristic(FixedPolicy):
     """`spec.script` plays."""
 
     def __init__(self, config, spec):
@@ -14,18 +34,7 @@ class Heuristic(Unlearning):
                 f"{spec.name} has no scripted team here; particle worlds and battles with state=global do, "
                 f"such as mpe/simple_spread and battle/3m"
             )
-        self.script = spec.script
-
-    @property
-    def acts_on(self):
-        return frozenset({"observation", "state", "memory"})
-
-    def memory(self, batch):
-        return self.script.memory(batch)
-
-    def act(self, policy, observation, first, memory, key, greedy):
-        action, memory = self.script.act(observation, first, memory)
-        return action, memory, {}
+        self.actor = ScriptedActor(spec.script)
 
 
 ALGORITHM = Heuristic

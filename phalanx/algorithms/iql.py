@@ -4,11 +4,11 @@ Tan 1993, "Multi-Agent Reinforcement Learning: Independent vs. Cooperative Agent
 Tampuu et al. 2017, https://arxiv.org/abs/1511.08779, have it.
 """
 
-from phalanx.algorithms.shared.value import Value
+from phalanx.algorithms.shared.value_based import ValueBased
 
 
-class IQL(Value):
-    """No mixer: the value of what an agent did is what is learnt."""
+class IQL(ValueBased):
+    """No mixer: each agent learns the value of its own actions."""
 
     def mix(self, params, chosen, best, action, state):
         return chosen

@@ -11,7 +11,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.value import Mixed, ValueConfig
+from phalanx.algorithms.shared.value_based import ValueBased, ValueBasedConfig
 from phalanx.config import option
 from phalanx.networks import dense
 from phalanx.types import Array, PyTree
@@ -22,20 +22,22 @@ HEAD_GAIN = 0.1
 
 
 @dataclass(frozen=True)
-class QMIXConfig(ValueConfig):
-    """Every setting of QMIX."""
+class QMIXConfig(ValueBasedConfig):
+    """Every option of QMIX."""
 
     mixer_hidden: int = option(32, "width of the mixing network", at_least=1, at_most=65_536)
-    hyper_layers: int = option(2, "layers of the networks that make its weights", at_least=1, at_most=8)
-    hyper_hidden: int = option(64, "width of those", at_least=1, at_most=65_536)
-    positive: Literal["abs", "softplus"] = option("abs", "what makes its weights positive")
+    hyper_layers: int = option(2, "layers of the hypernetworks", at_least=1, at_most=8)
+    hyper_hidden: int = option(64, "width of the hypernetworks", at_least=1, at_most=65_536)
+    positive: Literal["abs", "softplus"] = option("abs", "what makes the mixing weights positive")
 
 
-class QMIX(Mixed):
+class QMIX(ValueBased):
     """Q_tot = w2(s) elu(w1(s) Q + b1(s)) + v(s), with w1 and w2 positive."""
 
     Config = QMIXConfig
     config: QMIXConfig
+    team_value = True
+    needs_state = True
 
     def init_mixer(self, key: Array) -> PyTree:
         c, state = self.config, self.spec.state_size

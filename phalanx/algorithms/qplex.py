@@ -8,28 +8,30 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.value import Mixed, ValueConfig
+from phalanx.algorithms.shared.value_based import ValueBased, ValueBasedConfig
 from phalanx.config import option
 from phalanx.networks import dense
 from phalanx.types import Array, PyTree
 
-LEAST = 1e-10  # a weight is positive
+LEAST_WEIGHT = 1e-10  # weights are positive
 
 
 @dataclass(frozen=True)
-class QPLEXConfig(ValueConfig):
-    """Every setting of QPLEX."""
+class QPLEXConfig(ValueBasedConfig):
+    """Every option of QPLEX."""
 
     heads: int = option(4, "heads of the attention that weighs advantages", at_least=1, at_most=1024)
     hyper_layers: int = option(2, "layers of the networks inside the mixer", at_least=1, at_most=8)
-    hyper_hidden: int = option(64, "width of those", at_least=1, at_most=65_536)
+    hyper_hidden: int = option(64, "width of the hypernetworks", at_least=1, at_most=65_536)
 
 
-class QPLEX(Mixed):
+class QPLEX(ValueBased):
     """Q_tot = sum of V_i + sum of lambda_i A_i, with V_i and A_i as the state transforms them."""
 
     Config = QPLEXConfig
     config: QPLEXConfig
+    team_value = True
+    needs_state = True
 
     def init_mixer(self, key: Array) -> PyTree:
         n, state, c = self.spec.n_agents, self.spec.state_size, self.config
@@ -46,7 +48,7 @@ class QPLEX(Mixed):
 
     def mix(self, params, chosen, best, action, state):
         p = jax.tree.map(lambda x: x[0], params)
-        weight = jnp.abs(dense.apply(p["weight"], state)) + LEAST
+        weight = jnp.abs(dense.apply(p["weight"], state)) + LEAST_WEIGHT
         value = weight * chosen + dense.apply(p["bias"], state)
         # Q_i = V_i + A_i is learnt through; what the attention adds to A_i only weighs it.
         advantage = jax.lax.stop_gradient(weight * (chosen - best))
@@ -57,7 +59,7 @@ class QPLEX(Mixed):
         did = jax.nn.one_hot(action, self.spec.n_actions)
         joint = jnp.concatenate([state, did.reshape(*did.shape[:-2], -1)], axis=-1)
         shape = (*action.shape[:-1], self.config.heads, action.shape[-1])
-        of_head = jnp.abs(dense.apply(p["head"], state)) + LEAST
+        of_head = jnp.abs(dense.apply(p["head"], state)) + LEAST_WEIGHT
         of_agent = jax.nn.sigmoid(dense.apply(p["agent"], state)).reshape(shape)
         of_action = jax.nn.sigmoid(dense.apply(p["action"], joint)).reshape(shape)
         return (of_head[..., None] * of_agent * of_action).sum(-2)

@@ -1,16 +1,21 @@
-"""Random: every agent draws one of its available actions. The floor that learning must leave behind."""
+"""Random: every agent draws one of its available actions. The baseline that learning must beat."""
 
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.unlearning import Unlearning
+from phalanx.algorithms.base import Actor
+from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.ops import distributions
+from phalanx.types import EnvSpec
 
 
-class Random(Unlearning):
+class RandomActor(Actor):
     """Uniform over the available actions, or over the range of continuous ones, in evaluation too."""
 
-    def memory(self, batch):
+    def __init__(self, spec: EnvSpec):
+        self.spec = spec
+
+    def initial_memory(self, batch):
         return jnp.zeros((batch, self.spec.n_agents, 0))
 
     def act(self, policy, observation, first, memory, key, greedy):
@@ -19,6 +24,14 @@ class Random(Unlearning):
             low, high = self.spec.action_range
             return jax.random.uniform(key, avail.shape, minval=low, maxval=high), memory, {}
         return distributions.sample(key, jnp.zeros(avail.shape), avail), memory, {}
+
+
+class Random(FixedPolicy):
+    """A team of random agents."""
+
+    def __init__(self, config, spec):
+        super().__init__(config, spec)
+        self.actor = RandomActor(spec)
 
 
 ALGORITHM = Random

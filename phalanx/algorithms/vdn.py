@@ -4,13 +4,13 @@ Sunehag et al. 2018, "Value-Decomposition Networks for Cooperative Multi-Agent L
 https://arxiv.org/abs/1706.05296
 """
 
-from phalanx.algorithms.shared.value import Mixed
+from phalanx.algorithms.shared.value_based import ValueBased
 
 
-class VDN(Mixed):
+class VDN(ValueBased):
     """Q_tot = sum of Q_i."""
 
-    needs_state = False
+    team_value = True
 
     def mix(self, params, chosen, best, action, state):
         return chosen.sum(-1, keepdims=True)

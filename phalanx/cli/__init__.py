@@ -3,6 +3,7 @@
 import importlib
 import shlex
 import sys
+from collections.abc import Callable
 
 from phalanx import __version__
 from phalanx.errors import PhalanxError, suggest
@@ -24,7 +25,12 @@ COMMANDS = {
 }
 
 
-def _help() -> int:
+def _version(_: list[str]) -> int:
+    print(f"phalanx {__version__}")
+    return 0
+
+
+def _help(_: list[str]) -> int:
     width = max(map(len, COMMANDS))
     print(f"phalanx {__version__}: train, compare and watch teams of cooperating agents\n")
     print("usage: phalanx COMMAND ...\n")
@@ -34,23 +40,27 @@ def _help() -> int:
     return 0
 
 
-def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+def find(words: list[str]) -> Callable[[list[str]], int]:
+    """The function that does what the first word says, with the words after it; it returns the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
-        return _help()
+        return _help
     if words[0] == "--version":
-        print(f"phalanx {__version__}")
-        return 0
+        return _version
     if words[0] not in COMMANDS:
         raise PhalanxError(f"unknown command {words[0]!r}.{suggest(words[0], COMMANDS)}")
-    command = importlib.import_module(f"phalanx.cli.{words[0].replace('-', '_')}")
-    return command.run(words[1:])
+    return importlib.import_module(f"phalanx.cli.{words[0].replace('-', '_')}").run
+
+
+def run(words: list[str]) -> int:
+    """Run a command from Python; returns the exit code."""
+    return find(words)(words[1:])
 
 
 def main() -> None:
     """The `phalanx` command."""
     try:
-        sys.exit(run(sys.argv[1:]))
+        command = find(sys.argv[1:])
+        sys.exit(command(sys.argv[2:]))
     except PhalanxError as error:
         print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

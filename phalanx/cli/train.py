@@ -41,7 +41,7 @@ def run(words: list[str]) -> int:
     preset = layer.values if layer else {}
     plain = words
     if named:
-        config = registry.algorithm(named[0]).Config
+        config = registry.algorithm_config(named[0])
         both, own = clashes(config), options_of(config)
         add_options(parser, "the run", options_of(RunConfig), "run", both, preset.get("run"))
         add_options(parser, named[0], own, "algorithm", both | COMMAND_OPTIONS, preset.get("algorithm"))
@@ -59,9 +59,8 @@ def run(words: list[str]) -> int:
 
     command = shlex.join(["phalanx", "train", *words])
     layer = Layer("command line", given_tables(args))
-    run = api.train_from_layer(
-        args.algorithm, args.env, layer, args.config, args.preset, args.out, Console(), command, started
-    )
+    setup = api.resolve(args.algorithm, args.env, layer, args.config, args.preset)
+    run = api.train_setup(setup, args.out, Console(), command, started)
     folder = shlex.quote(str(run.folder))
     print(
         f"see it:   phalanx plot {folder}\nwatch it: phalanx watch {folder}\nuse it:   phalanx eval {folder}"

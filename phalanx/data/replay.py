@@ -9,6 +9,7 @@ Steps: all environments write side by side into one ring of C rows, of whatever 
 sampled is any number of steps in a row, of one environment; one is a single transition.
 """
 
+from math import ceil
 from typing import NamedTuple
 
 import jax
@@ -41,13 +42,13 @@ class Episodes(NamedTuple):
     """(L, N) bool: the step was taken; what stands after a last step is no part of any episode"""
 
 
-class Replay(NamedTuple):
+class EpisodeBuffer(NamedTuple):
     """What is kept. Rows that no episode has written to hold zeros."""
 
     observation: Observation
     """(B, C, L + 1, ...)"""
     action: Array
-    """(B, C, L, A)"""
+    """(B, C, L, A), or (B, C, L, A, U) if continuous"""
     reward: Array
     """(B, C, L, A)"""
     ended: Array
@@ -67,9 +68,10 @@ class Replay(NamedTuple):
         return (self.length > 0).sum()
 
 
-def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> Replay:
-    """A replay for an environment with discrete actions."""
+def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> EpisodeBuffer:
+    """A replay buffer for the episodes of an environment, with `places` for each of `envs` environments."""
     n, longest = spec.n_agents, spec.time_limit
+    continuous = spec.action_kind == "continuous"
 
     def rows(count, *shape, dtype=jnp.float32):
         return jnp.zeros((envs, places, count, *shape), dtype)
@@ -82,9 +84,9 @@ def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> Rep
         avail=rows(longest + 1, n, spec.n_actions, dtype=bool),
         alive=rows(longest + 1, n, dtype=bool),
     )
-    return Replay(
+    return EpisodeBuffer(
         observation=observation,
-        action=rows(longest, n, dtype=jnp.int32),
+        action=rows(longest, n, spec.n_actions) if continuous else rows(longest, n, dtype=jnp.int32),
         reward=rows(longest, n),
         ended=jnp.zeros((envs, places), bool),
         agent_terminated=rows(longest, n, dtype=bool) if spec.agents_end else None,
@@ -105,20 +107,25 @@ def without_state(rollout: Transition) -> Transition:
     )
 
 
-def add(replay: Replay, rollout: Transition) -> Replay:
+def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
     """Write a rollout (T, B, ...) down, going on where the last one stopped.
 
-    There must be more places than a rollout has steps, or it might overtake itself.
+    There must be more places than a rollout has steps, or it might overtake itself. An episode that was not
+    played to its end (its environment was begun again) is overwritten by the next.
     """
     over = rollout.terminated | rollout.truncated
     places = replay.length.shape[1]
 
-    def count(carried, over):
+    def count(carried, ends):
         place, step = carried
+        first, over = ends
+        step = jnp.where(first, 0, step)
         onward = jnp.where(over, (place + 1) % places, place), jnp.where(over, 0, step + 1)
         return onward, (place, step)
 
-    (place, step), (places_at, steps_at) = jax.lax.scan(count, (replay.place, replay.step), over)
+    (place, step), (places_at, steps_at) = jax.lax.scan(
+        count, (replay.place, replay.step), (rollout.first, over)
+    )
     env = jnp.broadcast_to(jnp.arange(over.shape[1]), over.shape)
     at_end = jnp.where(over, places_at, places)  # beyond the ring: dropped
     opened = jnp.where(over, (places_at + 1) % places, places)
@@ -133,7 +140,7 @@ def add(replay: Replay, rollout: Transition) -> Replay:
         return write(each(kept, seen), then, at_end, steps_at + 1)
 
     length = replay.length.at[env, opened].set(0, mode="drop")
-    return Replay(
+    return EpisodeBuffer(
         observation=jax.tree.map(both, replay.observation, rollout.observation, rollout.next_observation),
         action=each(replay.action, rollout.action),
         reward=each(replay.reward, rollout.reward),
@@ -145,11 +152,11 @@ def add(replay: Replay, rollout: Transition) -> Replay:
     )
 
 
-def sample(replay: Replay, key: Array, count: int) -> Episodes:
+def sample(replay: EpisodeBuffer, key: Array, count: int) -> Episodes:
     """Draw `count` different whole episodes, all equally likely; there must be so many."""
     whole = replay.length.reshape(-1) > 0
-    luck = jnp.where(whole, jax.random.uniform(key, whole.shape), -1.0)
-    _, which = jax.lax.top_k(luck, count)
+    draw = jnp.where(whole, jax.random.uniform(key, whole.shape), -1.0)
+    _, which = jax.lax.top_k(draw, count)
     env, place = which // replay.length.shape[1], which % replay.length.shape[1]
 
     def taken(x):
@@ -198,9 +205,33 @@ def packed(episodes: Episodes) -> Episodes:
     return jax.tree.map(moved, episodes)
 
 
-def narrowed(episodes: Episodes, columns: int) -> Episodes:
-    """Only the first `columns` columns."""
+def first_columns(episodes: Episodes, columns: int) -> Episodes:
+    """The first `columns` columns."""
     return jax.tree.map(lambda x: x[:, :columns], episodes)
+
+
+class EpisodeReplay:
+    """A replay of whole episodes: `capacity` of them over all environments."""
+
+    def __init__(self, spec: EnvSpec, capacity: int, with_state: bool = True):
+        self.spec, self.capacity, self.with_state = spec, capacity, with_state
+
+    def places(self, envs: int) -> int:
+        """Places in each environment's ring: one of them is always being written."""
+        return ceil(self.capacity / envs) + 1
+
+    def init(self, envs: int) -> EpisodeBuffer:
+        return empty(self.spec, envs, self.places(envs), self.with_state)
+
+    def add(self, buffer: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
+        return add(buffer, rollout if self.with_state else without_state(rollout))
+
+    def can_sample(self, buffer: EpisodeBuffer, count: int) -> Array:
+        """Whether there are `count` episodes, and one of each environment: the first to end are short."""
+        return (buffer.count >= count) & (buffer.length > 0).any(1).all()
+
+    def sample(self, buffer: EpisodeBuffer, key: Array, count: int) -> Episodes:
+        return sample(buffer, key, count)
 
 
 class Steps(NamedTuple):
@@ -241,7 +272,40 @@ def sample_steps(steps: Steps, key: Array, count: int, length: int) -> PyTree:
     rows, envs = jax.tree.leaves(steps.kept)[0].shape[:2]
     age = (jnp.arange(rows) - steps.row) % rows  # of all rows the oldest has 0, written or not
     begins = (age >= rows - steps.filled) & (age <= rows - length)
-    luck = jnp.where(begins[:, None], jax.random.uniform(key, (rows, envs)), -1.0)
-    _, which = jax.lax.top_k(luck.reshape(-1), count)
+    draw = jnp.where(begins[:, None], jax.random.uniform(key, (rows, envs)), -1.0)
+    _, which = jax.lax.top_k(draw.reshape(-1), count)
     row = (which // envs + jnp.arange(length)[:, None]) % rows
     return jax.tree.map(lambda x: x[row, which % envs], steps.kept)
+
+
+class StepReplay:
+    """A replay of steps: the last `capacity` over all environments, sampled as sequences of `length`.
+
+    With a `length` of 1 these are single transitions. What is kept is a `Transition` without what only the
+    rollout needs: memory, extras and info.
+    """
+
+    def __init__(self, capacity: int, length: int = 1):
+        self.capacity, self.length = capacity, length
+
+    def init(self, rollout: Transition) -> Steps:
+        """Empty, for rollouts (T, B, ...) like this, arrays or shapes."""
+        step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _kept(rollout))
+        envs = step.reward.shape[0]
+        return no_steps(step, ceil(self.capacity / envs))
+
+    def add(self, buffer: Steps, rollout: Transition) -> Steps:
+        return add_steps(buffer, _kept(rollout))
+
+    def can_sample(self, buffer: Steps, count: int) -> Array:
+        """Whether there are `count` different sequences."""
+        envs = jax.tree.leaves(buffer.kept)[0].shape[1]
+        return jnp.maximum(buffer.filled - self.length + 1, 0) * envs >= count
+
+    def sample(self, buffer: Steps, key: Array, count: int) -> Transition:
+        """Different sequences, (length, count, ...), all equally likely."""
+        return sample_steps(buffer, key, count, self.length)
+
+
+def _kept(rollout: Transition) -> Transition:
+    return rollout._replace(memory=None, extras=None, info={})

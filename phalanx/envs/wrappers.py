@@ -30,19 +30,19 @@ class Wrapper(Env):
         return self.env.frame(state.inner)
 
 
-class Filmed(Wrapper):
-    """Put the state itself into `info`, for whoever draws it later. Goes around the bare environment."""
+class WithState(Wrapper):
+    """Put the state into `info`, for whoever draws it. Goes around the bare environment."""
 
     def reset(self, key: Array) -> tuple[PyTree, TimeStep]:
-        return self._film(*self.env.reset(key))
+        return self._with_state(*self.env.reset(key))
 
     def step(self, key: Array, state: PyTree, actions: Array) -> tuple[PyTree, TimeStep]:
-        return self._film(*self.env.step(key, state, actions))
+        return self._with_state(*self.env.step(key, state, actions))
 
     def frame(self, state: PyTree) -> dict[str, Any] | None:
         return self.env.frame(state)
 
-    def _film(self, state: PyTree, step: TimeStep) -> tuple[PyTree, TimeStep]:
+    def _with_state(self, state: PyTree, step: TimeStep) -> tuple[PyTree, TimeStep]:
         return state, step._replace(info={**step.info, "state": state})
 
 

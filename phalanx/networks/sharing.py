@@ -4,7 +4,7 @@ Parameters carry a leading group axis (G, ...). Each agent belongs to one group 
 that group's slice. Whatever is laid over the agents has its agent axis second to last, (..., A, F).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.errors import PhalanxError
+from phalanx.networks.torsos import Network
+from phalanx.ops import masks
 from phalanx.types import Array, EnvSpec, PyTree
 
 
@@ -40,6 +42,19 @@ class Groups:
 
     def members(self, group: int) -> tuple[int, ...]:
         return tuple(agent for agent, g in enumerate(self.of_agent) if g == group)
+
+    def mean(self, values: Mapping[str, Array], mask: Array) -> dict[str, Array]:
+        """The mean of each of `values` (..., A) over the agents of each group, where `mask`: (G,)."""
+        return {name: masks.grouped_mean(x, mask, self.membership) for name, x in values.items()}
+
+    def named(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Scalars to log from values (G,): `NAME`, or `NAME/GROUP` where there are several groups.
+
+        Losses return (G,) and this comes last, because inside a scan every scalar costs an operation a step.
+        """
+        if self.count == 1:
+            return {name: x[0] for name, x in values.items()}
+        return {f"{name}/{group}": x[g] for name, x in values.items() for g, group in enumerate(self.names)}
 
 
 def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
@@ -114,3 +129,48 @@ def apply(which: Groups, fn: Callable[..., PyTree], params: PyTree, *inputs: PyT
 def to_agents(which: Groups, x: Array) -> Array:
     """Hand each agent its group's entry: (..., G) -> (..., A)."""
     return jnp.take(x, np.array(which.of_agent), axis=-1)
+
+
+@dataclass(frozen=True)
+class SharedNetwork:
+    """A network for each group of agents: all have the same shape, each its own parameters."""
+
+    groups: Groups
+    network: Network
+
+    @property
+    def memory_size(self) -> int:
+        return self.network.memory_size
+
+    @property
+    def parameters_each(self) -> int:
+        """Parameters of one group."""
+        shapes = jax.eval_shape(self.network.init, jax.random.key(0))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    def init(self, key: Array) -> PyTree:
+        """Draw parameters, (G, ...)."""
+        return init(self.groups, self.network.init, key)
+
+    def initial_memory(self, batch: int) -> Array:
+        """The memory at the start of an episode, (B, A, H)."""
+        return jnp.zeros((batch, len(self.groups.of_agent), self.memory_size))
+
+    def apply(self, params: PyTree, x: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+        """Run over a sequence: (T, B, A, F), (B, A, H), (T, B) -> (T, B, A, outputs), (T, B, A, H).
+
+        The memory is cleared at each step that is the `first` of an episode.
+        """
+        begins = jnp.broadcast_to(first[..., None, None], (*x.shape[:-1], 1))
+        return apply(self.groups, self.network.apply, params, x, memory, begins)
+
+    def apply_each(self, params: PyTree, x: Array, memories: Array) -> Array:
+        """Outputs for inputs (T, B, A, F), each from the memory (T, B, A, H) at its own step.
+
+        No step depends on another, so time joins the batch: a sequence of length 1.
+        """
+        time, batch = memories.shape[:2]
+        never = jnp.zeros((1, time * batch), bool)
+        flat = x.reshape(1, time * batch, *x.shape[2:])
+        out, _ = self.apply(params, flat, memories.reshape(time * batch, *memories.shape[2:]), never)
+        return out.reshape(time, batch, *out.shape[2:])

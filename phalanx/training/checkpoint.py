@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +21,11 @@ from phalanx import device
 from phalanx.errors import PhalanxError, suggest
 from phalanx.training import keys
 from phalanx.training.keys import Purpose
+from phalanx.training.loop import Carry
 from phalanx.types import PyTree, is_key
 
 ARRAYS, REPLAY, MANIFEST = "carry.npz", "replay.npz", "manifest.json"
-OF_REPLAY = ".learner.replay"  # how the names of its arrays begin
+FORMAT = 2  # of the names of arrays; raised when a carry is laid out differently
 
 
 class Checkpoint(NamedTuple):
@@ -53,11 +53,11 @@ def _named_leaves(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _by_file(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Which array goes into which file."""
-    files: dict[str, dict[str, Any]] = {ARRAYS: {}}
-    for name, leaf in leaves.items():
-        files.setdefault(REPLAY if name.startswith(OF_REPLAY) else ARRAYS, {})[name] = leaf
+def _by_file(carry: Carry) -> dict[str, dict[str, Any]]:
+    """Which array goes into which file, by name."""
+    files = {ARRAYS: _named_leaves(carry.without_replay())}
+    if carry.learner.replay is not None:
+        files[REPLAY] = _named_leaves(carry.learner.replay)
     return files
 
 
@@ -68,7 +68,7 @@ def _digest(path: Path) -> str:
 
 def save(
     folder: Path,
-    carry: PyTree,
+    carry: Carry,
     *,
     updates: int,
     score: float | None,
@@ -80,18 +80,19 @@ def save(
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    arrays = {
-        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-        for name, leaf in _named_leaves(carry).items()
-    }
+    files = _by_file(carry)
     try:
         unfinished.mkdir(parents=True)
-        files = _by_file(arrays)
-        for name, part in files.items():
+        for name, leaves in files.items():
+            arrays = {
+                each: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+                for each, leaf in leaves.items()
+            }
             with (unfinished / name).open("wb") as file:
-                np.savez(file, **part)  # pyright: ignore[reportArgumentType]
+                np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
                 _flush(file)
         manifest = {
+            "format": FORMAT,
             "updates": updates,
             "score": score,
             "metrics_bytes": metrics_bytes,
@@ -159,7 +160,12 @@ def _manifest(path: Path) -> Checkpoint:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         if manifest.pop("seal") == _seal(manifest) and manifest["updates"] == updates:
-            return Checkpoint(path, **manifest)
+            if manifest.pop("format", 1) == FORMAT:
+                return Checkpoint(path, **manifest)
+            made_with = (manifest.get("versions") or {}).get("phalanx", "0.1")
+            return Checkpoint(
+                path, updates, unreadable=f"it was written by phalanx {made_with}: use that version"
+            )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return Checkpoint(path, updates, unreadable=f"{MANIFEST} is not what was written")
@@ -210,18 +216,22 @@ def choose(folder: Path, name: str | None = None, *, to_go_on: bool = True) -> C
     raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
 
 
-def restore(checkpoint: Checkpoint, like: PyTree) -> PyTree:
+def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
     """Read a carry with the structure, shapes and types of `like`, which may be one without its replay."""
-    path, wanted, found = checkpoint.path, _named_leaves(like), {}
-    for file, part in _by_file(wanted).items():
+    path, found = checkpoint.path, {}
+    for file, wanted in _by_file(like).items():
         with np.load(path / file, allow_pickle=False) as arrays:
-            if set(arrays.files) != set(part):
-                odd = sorted(set(arrays.files) ^ set(part))[0]
+            if set(arrays.files) != set(wanted):
+                odd = sorted(set(arrays.files) ^ set(wanted))[0]
                 raise PhalanxError(
                     f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
                 )
-            found |= {name: _leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in part.items()}
-    return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in wanted])
+            found[file] = [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
+    carry = jax.tree.unflatten(jax.tree.structure(like.without_replay()), found[ARRAYS])
+    if REPLAY not in found:
+        return carry
+    replay = jax.tree.unflatten(jax.tree.structure(like.learner.replay), found[REPLAY])
+    return carry._replace(learner=carry.learner._replace(replay=replay))
 
 
 def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.base import Algorithm
-from phalanx.envs.wrappers import AutoReset
-from phalanx.training.collect import collect, start
+from phalanx.training.collectors.base import Collector
+from phalanx.training.loop import Tally
 from phalanx.types import Array, EnvSpec, PyTree, Transition
 
 
@@ -20,20 +19,22 @@ class Played(NamedTuple):
     won: Array
 
 
-def play(env: AutoReset, algorithm: Algorithm, policy: PyTree, key: Array, episodes: int) -> Played:
-    """Play the first episode of each of E environments to its end, greedily."""
+def play(collector: Collector, policy: PyTree, keys: Array) -> Played:
+    """Play the first episode of each environment of a collector to its end, greedily.
+
+    With the policy (S, ...) and the key (S,) of each seed: (S, E, ...).
+    """
 
     def outcome(step: Transition):
         over = step.terminated | step.truncated
         won = step.info.get("won", jnp.zeros_like(over))
         return over, Played(step.info["return"], step.info["length"], won)
 
-    actors = start(env, algorithm, key, episodes)
-    _, (over, played) = collect(
-        env, algorithm, policy, actors, env.spec.time_limit, greedy=True, keep=outcome
-    )
-    end = jnp.argmax(over, axis=0)  # the first end of each environment; later episodes do not count
-    return jax.tree.map(lambda x: x[end, jnp.arange(episodes)], played)
+    limit = collector.spec.time_limit
+    _, (over, played) = collector.collect(policy, collector.start(keys), limit, greedy=True, keep=outcome)
+    end = jnp.argmax(over, axis=1)  # the first end in each environment; later episodes do not count
+    seed, env = jnp.arange(collector.seeds)[:, None], jnp.arange(collector.envs)
+    return jax.tree.map(lambda x: x[seed, end, env], played)
 
 
 def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
@@ -75,3 +76,19 @@ def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
         return {}
     of_agent = np.array(labels)
     return {f"return/{kind}": float(returns[of_agent == kind].mean()) for kind in dict.fromkeys(labels)}
+
+
+def training_row(tally: Tally, spec: EnvSpec) -> dict[str, float | None]:
+    """What one seed's tally says of the time since the last evaluation; None where no episode ended."""
+    count, updates = int(tally.episodes.count), int(tally.updates)
+    returns = np.asarray(tally.episodes.returns, np.float64) / max(count, 1)
+    row = {
+        "return": float(returns.mean()),
+        "length": float(tally.episodes.length) / max(count, 1),
+        **({"win_rate": float(tally.episodes.won) / max(count, 1)} if spec.has_win else {}),
+        **returns_by_type(returns, spec),
+    }
+    learnt = (
+        {f"learn/{name}": float(value) / updates for name, value in tally.metrics.items()} if updates else {}
+    )
+    return {f"train/{name}": value if count else None for name, value in row.items()} | learnt

@@ -1,35 +1,46 @@
-"""The compiled loop: collect, update, again. The whole run is one pytree, the carry.
+"""The training loop: collect, update, repeat. The whole run is one pytree, the carry.
 
-`Loop` holds the pure functions of one seed; `vmap` over the leading seed axis S trains many in
-one program. How many updates to make is an argument of the compiled program, not a part of it, so
-that it compiles once and can stop anywhere: what is counted and averaged lives in the carry.
+`Loop` holds the pure functions of one seed; mapped over the leading seed axis S they train many seeds in one
+program. The number of updates is an argument of the compiled program, not a part of it, so that it compiles
+once and can stop anywhere.
 """
 
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Algorithm
-from phalanx.envs.wrappers import AutoReset
+from phalanx.algorithms.base import Algorithm, Learner
 from phalanx.training import keys
-from phalanx.training.collect import Actors, Episodes, collect, ended, no_episodes, start
+from phalanx.training.collectors.base import Collector
+from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.keys import Purpose
-from phalanx.types import Array, Clock, PyTree
+from phalanx.types import Array, Clock, PyTree, Transition
+
+
+class EpisodeSums(NamedTuple):
+    """Sums over the episodes that ended, each (...)."""
+
+    count: Array
+    returns: Array
+    """(..., A)"""
+    length: Array
+    won: Array
 
 
 class Tally(NamedTuple):
     """What happened since the last evaluation, as sums."""
 
     updates: Array
-    episodes: Episodes
+    episodes: EpisodeSums
     metrics: dict[str, Array]
-    helpless: Array
-    """Living agents that had no available action: a breach of the environment's contract."""
+    no_action_available: Array
+    """living agents that had no available action: a breach of the environment's contract"""
 
 
 class Best(NamedTuple):
-    """The policy that did best in an evaluation so far."""
+    """The policy with the highest score in an evaluation so far."""
 
     policy: PyTree
     score: Array
@@ -38,100 +49,115 @@ class Best(NamedTuple):
 class Carry(NamedTuple):
     """The whole of a run. Saving it is a checkpoint; restoring it continues to the bit."""
 
-    learner: PyTree
-    actors: Actors
+    learner: Learner
+    actors: PyTree
     key: Array
     updates: Array
     episodes: Array
     tally: Tally
     best: Best
 
-
-def without_replay(carry: Carry) -> Carry:
-    """What is left of a carry without what only learning needs, and what is large."""
-    learner = carry.learner
-    return carry._replace(learner=learner._replace(replay=None)) if hasattr(learner, "replay") else carry
+    def without_replay(self) -> "Carry":
+        """All but the replay buffer, which only learning needs, and which is large."""
+        return self._replace(learner=self.learner._replace(replay=None))
 
 
 class Loop:
-    """Everything that is compiled, for one algorithm in one environment."""
+    """Training of one algorithm with the rollouts of one collector, as pure functions of one seed."""
 
-    def __init__(self, env: AutoReset, algorithm: Algorithm, envs: int, eval_episodes: int):
-        self.env, self.algorithm = env, algorithm
-        self.envs, self.eval_episodes = envs, eval_episodes
-        self.length = algorithm.steps_per_update // envs
-        self._metrics: dict[str, jax.ShapeDtypeStruct] | None = None
+    def __init__(self, collector: Collector):
+        self.collector = collector
+        self.algorithm: Algorithm = collector.algorithm
+        self.length = self.algorithm.steps_per_update // collector.envs
 
-    # Pure functions of one seed
+    @cached_property
+    def shapes(self) -> tuple[PyTree, Transition]:
+        """Shapes of the actors, (S, ...), and of a rollout, (S, T, B, ...)."""
+        return self.collector.shapes(self.length)
 
-    def init(self, seed: Array) -> Carry:
-        """The carry before the first step. One root key a seed: learner, environments, updates."""
-        learner_key, actors_key, loop_key = self._keys(seed)
-        learner = self.algorithm.init(learner_key, self.envs)
-        actors = start(self.env, self.algorithm, actors_key, self.envs)
+    @cached_property
+    def _metrics(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes of what an update logs."""
+
+        def update(rollout: Transition) -> dict[str, Array]:
+            key, clock = jax.random.key(0), Clock(jnp.float32(0), jnp.float32(1))
+            learner = self.algorithm.init(key, self.collector.envs)
+            return self.algorithm.update(learner, rollout, key, clock)[1]
+
+        of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes[1])
+        return jax.eval_shape(update, of_seed)
+
+    @staticmethod
+    def keys(seed: Array) -> Array:
+        """The keys of a training seed, (3,): of its learner, its environments and its updates."""
+        return jax.random.split(keys.root(Purpose.TRAINING, seed), 3)
+
+    def init(self, seed: Array, actors: PyTree = None) -> Carry:
+        """The carry before the first step; compiled environments are started here."""
+        learner_key, actors_key, loop_key = self.keys(seed)
+        if actors is None:
+            assert isinstance(self.collector, Compiled)
+            actors = self.collector.start_one(actors_key)
+        learner = self.algorithm.init(learner_key, self.collector.envs)
+        metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._metrics)
+        episodes = EpisodeSums(
+            jnp.int32(0), jnp.zeros(self.collector.spec.n_agents), jnp.float32(0), jnp.float32(0)
+        )
         return Carry(
             learner=learner,
             actors=actors,
             key=loop_key,
             updates=jnp.int32(0),
             episodes=jnp.int32(0),
-            tally=self._empty_tally(learner, actors),
+            tally=Tally(jnp.int32(0), episodes, metrics, jnp.int32(0)),
             best=Best(self.algorithm.policy(learner), jnp.float32(-jnp.inf)),
         )
 
-    @staticmethod
-    def _keys(seed: Array) -> Array:
-        """The keys of a trained seed, (3,): of its learner, its environments and its updates."""
-        return jax.random.split(keys.root(Purpose.TRAINING, seed), 3)
-
     def init_policy(self, seed: Array) -> PyTree:
-        """What a seed acts with before its first update, without its learner."""
-        return self.algorithm.init_policy(self._keys(seed)[0])
+        """The policy of a seed before its first update."""
+        # In a compiled program only the policy is made: nothing else of the learner is returned.
+        return self.algorithm.policy(self.algorithm.init(self.keys(seed)[0], 1))
 
-    def _empty_tally(self, learner: PyTree, actors: Actors) -> Tally:
-        if self._metrics is None:  # which takes long to find out, and is asked for by several programs
-            clock = Clock(jnp.float32(0), jnp.float32(1))
-            self._metrics = jax.eval_shape(
-                lambda: self._iterate(learner, actors, jax.random.key(0), clock)[2]
-            )
-        metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._metrics)
-        return Tally(jnp.int32(0), no_episodes(self.env.spec.n_agents), metrics, jnp.int32(0))
+    def update(
+        self, budget: Array, _: Any, carry: Carry, collected: tuple[PyTree, Transition] | None = None
+    ) -> Carry:
+        """One update of a run with a `budget` of env steps, () float32.
 
-    def _iterate(self, learner: PyTree, actors: Actors, key: Array, clock: Clock):
-        policy = self.algorithm.policy(learner)
-        actors, rollout = collect(self.env, self.algorithm, policy, actors, self.length, greedy=False)
-        learner, metrics = self.algorithm.update(learner, rollout, key, clock)
-        return learner, actors, metrics, rollout
-
-    def _update(self, carry: Carry, budget: Array) -> Carry:
+        From a rollout (T, B, ...) that was `collected`, with the actors after it; without one it is collected
+        here, in the same program.
+        """
+        if collected is None:
+            assert isinstance(self.collector, Compiled)
+            policy = self.algorithm.policy(carry.learner)
+            collected = self.collector.collect_one(policy, carry.actors, self.length)
+        actors, rollout = collected
         key, update_key = jax.random.split(carry.key)
         done = carry.updates.astype(jnp.float32)
         clock = Clock(done * self.algorithm.steps_per_update, budget)
-        learner, actors, metrics, rollout = self._iterate(carry.learner, carry.actors, update_key, clock)
-        episodes = ended(rollout.terminated | rollout.truncated, rollout.info)
-        seen = rollout.observation
-        tally = Tally(
-            updates=carry.tally.updates + 1,
-            episodes=carry.tally.episodes + episodes,
-            metrics=jax.tree.map(jnp.add, carry.tally.metrics, metrics),
-            helpless=carry.tally.helpless + (seen.alive & ~seen.avail.any(-1)).sum(),
-        )
+        learner, metrics = self.algorithm.update(carry.learner, rollout, update_key, clock)
+        episodes = _ended(rollout.terminated | rollout.truncated, rollout.info)
+        seen, tally = rollout.observation, carry.tally
         return carry._replace(
             learner=learner,
             actors=actors,
             key=key,
             updates=carry.updates + 1,
             episodes=carry.episodes + episodes.count,
-            tally=tally,
+            tally=Tally(
+                updates=tally.updates + 1,
+                episodes=jax.tree.map(jnp.add, tally.episodes, episodes),
+                metrics=jax.tree.map(jnp.add, tally.metrics, metrics),
+                no_action_available=tally.no_action_available + (seen.alive & ~seen.avail.any(-1)).sum(),
+            ),
         )
 
     def advance(self, carry: Carry, updates: Array, budget: Array) -> Carry:
-        """Make `updates` updates of a run that has a `budget` of env steps, () float32."""
-        return jax.lax.fori_loop(0, updates, lambda _, c: self._update(c, budget), carry)
+        """Make `updates` updates in one program, simulator included."""
+        return jax.lax.fori_loop(0, updates, partial(self.update, budget), carry)
 
-    def remember(self, carry: Carry, score: Array) -> Carry:
+    def track_best(self, carry: Carry, score: Array) -> Carry:
         """After an evaluation: keep the policy if its score is the best so far, and begin a new tally."""
-        better = score >= carry.best.score  # the latest of equals: it had more time to become sure
+        better = score >= carry.best.score  # the latest of equals has trained for longer
         policy = jax.tree.map(
             lambda new, old: jnp.where(better, new, old),
             self.algorithm.policy(carry.learner),
@@ -139,3 +165,14 @@ class Loop:
         )
         best = Best(policy, jnp.where(better, score, carry.best.score))
         return carry._replace(best=best, tally=jax.tree.map(jnp.zeros_like, carry.tally))
+
+
+def _ended(over: Array, info: dict[str, Array]) -> EpisodeSums:
+    """Sums over the episodes that end where `over` (...), from the statistics in `info`."""
+    won = info.get("won", jnp.zeros_like(over))
+    return EpisodeSums(
+        count=over.sum(),
+        returns=jnp.where(over[..., None], info["return"], 0.0).sum(tuple(range(over.ndim))),
+        length=jnp.where(over, info["length"], 0).sum().astype(jnp.float32),
+        won=(over & won).sum().astype(jnp.float32),
+    )

@@ -9,15 +9,16 @@ import numpy as np
 from phalanx.algorithms.base import Algorithm
 from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
-from phalanx.envs.wrappers import Filmed, prepare
+from phalanx.envs.host.base import HostEnv
+from phalanx.errors import PhalanxError
 from phalanx.training import keys
-from phalanx.training.collect import collect, start
+from phalanx.training.collectors import collector_for
 from phalanx.training.keys import Purpose
 from phalanx.types import Array, Observation, PyTree, Transition
 
 
 class Kept(NamedTuple):
-    """What is kept of each step, (T, B, ...): arrays of JAX in the program, of numpy behind it."""
+    """What is kept of each step, (T, B, ...): JAX arrays in the program, numpy after it."""
 
     after: Observation
     action: Any
@@ -29,11 +30,11 @@ class Kept(NamedTuple):
     state: PyTree
 
 
-AT_ONCE = 64  # episodes that are played together
+EPISODES_AT_ONCE = 64  # episodes that are played together
 
 
 def play(
-    env: Env,
+    env: Env | HostEnv,
     algorithm: Algorithm,
     policy: PyTree,
     seed: int,
@@ -44,43 +45,46 @@ def play(
 ) -> list[Episode]:
     """Play `episodes` of a seed with a policy.
 
-    With `film` also the environment's states and the team's preferences are kept. Where an episode begins
-    depends on the seed and its number alone: two teams can be watched from the same starts, and what is
-    watched is what is recorded.
+    `film` also keeps the environment's states and the team's preferences. The start of an episode depends on
+    the seed and its number alone: two teams can be watched from the same starts, and `watch` and `record`
+    with the same seed show the same episodes.
     """
-    program = player(env, algorithm, min(episodes, AT_ONCE), greedy, film)
+    program = player(env, algorithm, min(episodes, EPISODES_AT_ONCE), greedy, film)
     root, played = keys.root(Purpose.PLAYBACK, seed), []
     while len(played) < episodes:
-        played += program(policy, jax.random.fold_in(root, len(played) // AT_ONCE))
+        played += program(policy, jax.random.fold_in(root, len(played) // EPISODES_AT_ONCE))
     return played[:episodes]
 
 
 def player(
-    env: Env, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
+    env: Env | HostEnv, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
 ) -> Callable[[PyTree, Array], list[Episode]]:
-    """A function that plays `episodes` with a policy, from a key, in one compiled program."""
-    prepared = prepare(Filmed(env) if film else env, **algorithm.inputs(algorithm.config))
+    """A function that plays `episodes` together with a policy, from a key."""
+    if film and isinstance(env, HostEnv):
+        raise PhalanxError(f"{env.spec.name} is a Python program, which cannot be watched yet: try record")
+    collector = collector_for(env, algorithm, episodes, with_states=film)
 
-    @jax.jit
     def program(policy: PyTree, key: Array):
         def keep(step: Transition) -> Kept:
-            wanted = None
-            if film and algorithm.prefers:
-                wanted = algorithm.preferences(policy, step.observation, step.first, step.memory)
+            preferences = None
+            if film and algorithm.actor.preference:
+                preferences = algorithm.actor.preferences(policy, step.observation, step.first, step.memory)
             ends = (step.terminated, step.truncated, step.info.get("won"))
-            return Kept(
-                step.next_observation, step.action, step.reward, *ends, wanted, step.info.get("state")
-            )
+            state = step.info.get("state")
+            return Kept(step.next_observation, step.action, step.reward, *ends, preferences, state)
 
-        actors = start(prepared, algorithm, key, episodes)
-        _, kept = collect(prepared, algorithm, policy, actors, env.spec.time_limit, greedy, keep)
-        return actors.running.observation, _innermost(actors.running.state) if film else None, kept
+        actors = collector.start(key[None])
+        of_seed = jax.tree.map(lambda x: x[None], policy)
+        _, kept = collector.collect(of_seed, actors, env.spec.time_limit, greedy, keep)
+        begin = _bare_state(actors.running.state) if film else None
+        return jax.tree.map(lambda x: x[0], (collector.observation(actors), begin, kept))
 
+    program = jax.jit(program) if collector.promise == "exact" else program
     return lambda policy, key: _episodes(*jax.device_get(program(policy, key)), width=env.spec.obs_size)
 
 
-def _innermost(state: Any) -> PyTree:
-    """The state of the bare environment within what the wrappers of `prepare` keep."""
+def _bare_state(state: PyTree) -> PyTree:
+    """The state of the environment itself, inside those of `wrappers.prepare`."""
     return state.inner.inner.inner
 
 

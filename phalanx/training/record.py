@@ -11,11 +11,8 @@ from typing import Any
 from phalanx import device
 from phalanx.config import to_toml
 from phalanx.errors import PhalanxError
+from phalanx.training.interrupt import Interrupted
 from phalanx.training.setup import Setup
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop; its state is saved. Its text is the folder."""
 
 
 class Record:
@@ -42,7 +39,7 @@ class Record:
         if not os.access(there, os.W_OK) or not there.is_dir():
             raise PhalanxError(f"cannot write {self.folder}: {there} is not a folder one can write to")
 
-    def create(self, this: Setup, memory: Mapping[str, int], command: str) -> None:
+    def create(self, setup: Setup, memory: Mapping[str, int], command: str) -> None:
         """Make the folder and write down what will run in it."""
         self.require_new()
         facts = {
@@ -51,9 +48,9 @@ class Record:
             "versions": device.versions(),
             "device": device.describe(),
             "git": device.git_revision(),
-            "origins": {table: dict(names) for table, names in this.resolved.origins.items()},
-            "seeds": this.seeds,
-            "env_version": this.env.spec.version,
+            "origins": {table: dict(names) for table, names in setup.resolved.origins.items()},
+            "seeds": setup.seeds,
+            "env_version": setup.env.spec.version,
             "memory_plan": dict(memory),
             "status": "running",
         }
@@ -61,21 +58,25 @@ class Record:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PhalanxError(f"cannot write {self.folder}: {error.strerror}") from None
-        self._replace("config.toml", to_toml(this.resolved))
+        self._replace("config.toml", to_toml(setup.resolved))
         self.write(facts)
 
-    def resumed(self, this: Setup, env_steps: int) -> None:
+    def resumed(self, setup: Setup, env_steps: int) -> None:
         """Write down that the run goes on, with what, and from where."""
         now = {
             "env_steps": env_steps,
-            "steps": this.config.steps,
+            "steps": setup.config.steps,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": device.versions(),
             "device": device.describe(),
         }
-        self._replace("config.toml", to_toml(this.resolved))
-        origins = {table: dict(names) for table, names in this.resolved.origins.items()}
-        facts = {name: fact for name, fact in self.read().items() if name not in ("final", "seconds")}
+        self._replace("config.toml", to_toml(setup.resolved))
+        origins = {table: dict(names) for table, names in setup.resolved.origins.items()}
+        facts = {
+            name: fact
+            for name, fact in self.read().items()
+            if name not in ("final", "seconds", "stopped_early")
+        }
         resumed = [*facts.get("resumed", []), now]
         self.write({**facts, "status": "running", "origins": origins, "resumed": resumed})
 

@@ -1,62 +1,191 @@
-"""What learners with a critic of values share: what the critics see, learn from and are scaled by.
+"""Policy gradients on rollouts: actors, critics of state values, and how rollouts become minibatches.
 
-Critics have their own sharing. Their losses and the value normaliser are each group's own.
+`ActorCritic` is the learner that PPO, A2C and MAPPO-distil have in common. It is made of a `PolicyActor`, a
+`Critic` and `Chunks`, which COMA uses as well. An algorithm adds its `returns`, its losses and its `update`.
+
+Losses and advantage statistics are computed for each group of agents on its own. Rollouts are cut into chunks
+of `chunk` steps (1 without recurrence), each with the memory that was held when it was played. Agents stay
+together in a chunk, so that a critic with a common view is computed once for each environment.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Networks
-from phalanx.algorithms.shared.actors import Actors, ActorsConfig
-from phalanx.algorithms.shared.agents import Half
-from phalanx.algorithms.shared.rates import Rates
+from phalanx.algorithms.base import Algorithm, Network
+from phalanx.algorithms.shared.minibatches import Chunks
+from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.team import (
+    NetworkActor,
+    Rewards,
+    TeamConfig,
+    optimiser,
+    shared_network,
+    summary,
+)
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
+from phalanx.networks.sharing import Groups, SharedNetwork
 from phalanx.ops import distributions, losses, masks
-from phalanx.types import Array, Clock, Observation, PyTree, Transition
+from phalanx.ops.distributions import Distribution
+from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
 CriticView = Literal["obs", "state", "state+obs"]
 
 
 @dataclass(frozen=True)
-class ActorCriticConfig(ActorsConfig):
-    """What learners with a critic of values can be told."""
+class PolicyConfig(TeamConfig):
+    """The options of every learner with a stochastic policy."""
+
+    chunk: int = option(16, "steps of backpropagation through time in a gru", at_least=1)
+    entropy: float = option(0.01, "weight of the entropy bonus", at_least=0)
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig(PolicyConfig):
+    """The options of every learner with a critic of state values."""
 
     continuous: distributions.Shape = option(
-        "tanh", "how continuous actions are drawn: normally and squashed into their range, or clipped to it"
+        "tanh", "distribution of continuous actions: a normal squashed into their range, or clipped to it"
     )
     critic_share: str = option("same", "who shares a critic: as share, or same")
-    critic_view: CriticView = option(
-        "obs", "what the critic sees: own observation, the global state, or both"
-    )
+    critic_view: CriticView = option("obs", "input of the critic: own observation, global state, or both")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     standardise_advantages: bool = option(
-        True, "give each group's advantages mean 0 and deviation 1 in every rollout"
+        True, "give each group's advantages mean 0 and standard deviation 1 in every rollout"
     )
-    value_loss: Literal["huber", "squared"] = option("huber", "the critic's loss")
+    value_loss: Literal["huber", "squared"] = option("huber", "loss of the critic")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
     value_norm: Literal["none", "running", "popart"] = option(
-        "running", "learn values on a running scale of their targets; popart also keeps outputs in place"
+        "running", "normalise value targets by running statistics; popart also preserves the critic's outputs"
     )
-    value_norm_decay: float = option(0.99, "memory of that scale, for each update", at_least=0, below=1)
+    value_norm_decay: float = option(0.99, "decay of those statistics, for each update", at_least=0, below=1)
 
 
-class Learner(NamedTuple):
-    """What is kept from one update to the next."""
+class PolicyActor(NetworkActor):
+    """A stochastic policy for each agent."""
 
-    actor: Half
-    critic: Half
-    critic_memory: Array
-    """(B, V, H), V being how many values are computed an environment"""
-    value_norm: RunningNorm
-    gradient_steps: Array
+    def __init__(self, network: SharedNetwork, distribution: Distribution):
+        super().__init__(network)
+        self.distribution = distribution
+
+    def act(self, policy, observation, first, memory, key, greedy):
+        out, memory = self.one_step(policy, observation.obs, memory, first)
+        avail, dist = observation.avail, self.distribution
+        drawn = dist.mode(out, avail) if greedy else dist.sample(key, out, avail)
+        extras = {"drawn": drawn, "log_prob": dist.log_prob(out, avail, drawn)}
+        return dist.action(drawn), memory, extras
+
+    @property
+    def preference(self) -> str:
+        return "probability" if isinstance(self.distribution, distributions.Categorical) else ""
+
+    def preferences(self, policy, observation, first, memory):
+        out, _ = self.one_step(policy, observation.obs, memory, first)
+        return jnp.exp(distributions.log_probs(out, observation.avail))
+
+
+class Critic:
+    """Estimates state values, with sharing of its own."""
+
+    def __init__(self, config: ActorCriticConfig, spec: EnvSpec, rewards: Rewards):
+        self.config, self.spec, self.rewards = config, spec, rewards
+        share = config.share if config.critic_share == "same" else config.critic_share
+        self.groups = sharing.groups(share, spec, "critic_share")
+        # A critic that sees only the global state has the same value for all agents of its group.
+        self.common_view = config.critic_view == "state" and not spec.agent_state
+        self._require_one_value_a_group()
+        inputs = {
+            "obs": spec.obs_size,
+            "state": spec.state_size,
+            "state+obs": spec.state_size + spec.obs_size,
+        }[config.critic_view]
+        self.network = shared_network(
+            config, self.groups.one_each if self.common_view else self.groups, inputs, 1, head_gain=1.0
+        )
+
+    def _require_one_value_a_group(self) -> None:
+        """Refuse a critic with one value for agents that learn from different rewards."""
+        groups, spec = self.groups, self.spec
+        if not self.common_view or spec.common_reward:
+            return
+        if self.config.reward == "own" and groups.count < spec.n_agents:
+            raise PhalanxError(
+                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
+                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
+            )
+        team_of = self.rewards.teams.of_agent
+        if any(len({team_of[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
+            raise PhalanxError(
+                f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
+                f"choose share=team, critic_share=team or critic_view=state+obs"
+            )
+
+    def view(self, observation: Observation) -> Array:
+        """The critic's input, (..., V, F): V is the number of values in an environment."""
+        if self.config.critic_view == "obs":
+            return observation.obs
+        state = observation.state if self.spec.agent_state else observation.state[..., None, :]
+        if self.common_view:
+            return jnp.broadcast_to(state, (*state.shape[:-2], self.groups.count, state.shape[-1]))
+        if self.config.critic_view == "state":
+            return state
+        state = jnp.broadcast_to(state, (*observation.obs.shape[:-1], state.shape[-1]))
+        return jnp.concatenate([state, observation.obs], axis=-1)
+
+    def values(self, params: PyTree, observation: Observation, memory: Array, first: Array):
+        """(T, B, ...) -> normalised values, (T, B, A), and memories, (T, B, V, H)."""
+        out, memories = self.network.apply(params, self.view(observation), memory, first)
+        return self._to_agents(out[..., 0]), memories
+
+    def next_values(self, params: PyTree, observation: Observation, memories: Array) -> Array:
+        """Values of the true next observations, each from the memory at its own step: (T, B, A)."""
+        out = self.network.apply_each(params, self.view(observation), memories)
+        return self._to_agents(out[..., 0])
+
+    def _to_agents(self, value: Array) -> Array:
+        return sharing.to_agents(self.groups, value) if self.common_view else value
+
+    def rescale(
+        self, critic: TrainState, norm: RunningNorm, target: Array, counted: Array
+    ) -> tuple[TrainState, RunningNorm]:
+        """Update the value statistics with the targets (T, B, A) that are `counted`."""
+        if self.config.value_norm == "none":
+            return critic, norm
+        moments = masks.grouped_moments(target, counted, self.groups.membership)
+        new = norm.update(*moments, self.config.value_norm_decay)
+        if self.config.value_norm == "running":
+            return critic, new
+        # PopArt (van Hasselt et al. 2016): change the head so that its values stay where they were.
+        head = critic.params["head"]
+        kernel = head["kernel"] * (norm.std / new.std)[:, None, None]
+        bias = (norm.std[:, None] * head["bias"] + (norm.mean - new.mean)[:, None]) / new.std[:, None]
+        return critic._replace(params={**critic.params, "head": {"kernel": kernel, "bias": bias}}), new
+
+    def error(self, difference: Array) -> Array:
+        """The loss of a difference between a value and its target."""
+        if self.config.value_loss == "huber":
+            return losses.huber(difference, self.config.huber_delta)
+        return losses.squared(difference)
+
+
+def value_metrics(groups: Groups, values: Array, target: Array, counted: Array) -> dict[str, Array]:
+    """How well critics predict their targets, both (T, B, A), where `counted`."""
+    mean, var = masks.grouped_moments(target, counted, groups.membership)
+    return groups.named(
+        {
+            "explained_variance": losses.explained_variance(values, target, counted, groups.membership),
+            "value_target": mean,
+            "value_target_std": jnp.sqrt(var),
+        }
+    )
 
 
 class Batch(NamedTuple):
@@ -71,215 +200,187 @@ class Batch(NamedTuple):
     target: Array
 
 
-class Starts(NamedTuple):
+class Memories(NamedTuple):
     """The memories that each chunk begins with: (N, A, H), (N, V, H)."""
 
     actor: Array
     critic: Array
 
 
-class ActorCritic(Actors):
-    """A team of actors, and critics that say what a state is worth."""
+class ActorCriticLearner(NamedTuple):
+    """What is kept from one update to the next."""
+
+    actor: TrainState
+    critic: TrainState
+    critic_memory: Array
+    """(B, V, H)"""
+    value_norm: RunningNorm
+    gradient_steps: Array
+    own: PyTree = ()
+    """what an algorithm adds"""
+    replay: None = None
+
+
+class ActorCritic(Algorithm):
+    """Actors, and critics of state values, that learn from rollouts."""
 
     Config = ActorCriticConfig
     config: ActorCriticConfig
+    actor: PolicyActor
     action_kinds = frozenset({"discrete", "continuous"})
 
-    def __init__(self, config: ActorCriticConfig, spec):
+    def __init__(self, config: ActorCriticConfig, spec: EnvSpec):
         super().__init__(config, spec)
-        critic_share = config.share if config.critic_share == "same" else config.critic_share
-        self.critic_groups = sharing.groups(critic_share, spec, "critic_share")
-        self.critic_rates = self._rates(
-            config.critic_lr, self.critic_groups, config.critic_group_lr, "critic_group_lr"
+        self.rewards = Rewards(config.reward, spec)
+        self.actor_groups = sharing.groups(config.share, spec)
+        self.actor = self.make_actor(distributions.of(spec, config.continuous))
+        self.critic = Critic(config, spec, self.rewards)
+        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr)
+        self.critic_optimiser = optimiser(
+            config, self.critic.groups, config.critic_lr, config.critic_group_lr, "critic_group_lr"
         )
-        # A critic that sees only the common state says the same for all agents of its group.
-        self.common_view = config.critic_view == "state" and not spec.agent_state
-        self.value_groups = self.critic_groups.one_each if self.common_view else self.critic_groups
-        self._require_one_value_a_group()
-        view_size = {
-            "obs": spec.obs_size,
-            "state": spec.state_size,
-            "state+obs": spec.state_size + spec.obs_size,
-        }[config.critic_view]
-        self.critic = self._network(view_size, 1, head_gain=1.0)
+        self.optimisers = (self.actor_optimiser, self.critic_optimiser)
+        self.chunks = Chunks(config.chunk if self.actor.network.memory_size else 1, self.minibatch_count)
+
+    def make_actor(self, distribution: Distribution) -> PolicyActor:
+        """The actor's network for this distribution."""
+        spec = self.spec
+        network = shared_network(
+            self.config, self.actor_groups, spec.obs_size, distribution.outputs, head_gain=0.01
+        )
+        return PolicyActor(network, distribution)
 
     @property
-    def schedules(self) -> tuple[Rates, ...]:
-        return self.actor_rates, self.critic_rates
+    def minibatch_count(self) -> int:
+        """The chunks of a rollout are a multiple of this."""
+        return 1
 
-    def _distribution(self) -> distributions.Distribution:
-        return distributions.of(self.spec, self.config.continuous)
+    def check(self, envs: int) -> None:
+        self.chunks.check(self.config.batch_steps, envs)
 
-    def _require_one_value_a_group(self) -> None:
-        """Refuse a critic that says the same of agents that learn from different rewards."""
-        groups, spec = self.critic_groups, self.spec
-        if not self.common_view or spec.common_reward:
-            return
-        if self.config.reward == "own" and groups.count < spec.n_agents:
-            raise PhalanxError(
-                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
-                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
-            )
-        if any(len({self.teams.of_agent[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
-            raise PhalanxError(
-                f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
-                f"choose share=team, critic_share=team or critic_view=state+obs"
-            )
-
-    # Acting
-
-    def init(self, key: Array, envs: int) -> Learner:
+    def init(self, key: Array, envs: int) -> ActorCriticLearner:
         actor_key, critic_key = jax.random.split(key)
-        return Learner(
-            actor=self._half(self.actor_groups, self.actor.init, actor_key),
-            critic=self._half(self.critic_groups, self.critic.init, critic_key),
-            critic_memory=jnp.zeros((envs, len(self.value_groups.of_agent), self.critic.memory_size)),
-            value_norm=RunningNorm.start(self.critic_groups.count),
+        return ActorCriticLearner(
+            actor=self.actor_optimiser.init(self.actor.network.init(actor_key)),
+            critic=self.critic_optimiser.init(self.critic.network.init(critic_key)),
+            critic_memory=self.critic.network.initial_memory(envs),
+            value_norm=RunningNorm.start(self.critic.groups.count),
             gradient_steps=jnp.int32(0),
         )
 
-    def init_policy(self, key: Array) -> PyTree:
-        return sharing.init(self.actor_groups, self.actor.init, jax.random.split(key)[0])
-
-    def policy(self, learner: Learner) -> PyTree:
+    def policy(self, learner: ActorCriticLearner) -> PyTree:
         return learner.actor.params
-
-    # Values
-
-    def view(self, observation: Observation) -> Array:
-        """What the critic sees: (..., V, F)."""
-        if self.config.critic_view == "obs":
-            return observation.obs
-        state = observation.state if self.spec.agent_state else observation.state[..., None, :]
-        if self.common_view:
-            return jnp.broadcast_to(
-                state, (*state.shape[:-2], len(self.value_groups.of_agent), state.shape[-1])
-            )
-        if self.config.critic_view == "state":
-            return state
-        state = jnp.broadcast_to(state, (*observation.obs.shape[:-1], state.shape[-1]))
-        return jnp.concatenate([state, observation.obs], axis=-1)
-
-    def values(self, params: PyTree, observation: Observation, memory: Array, first: Array):
-        """(T, B, ...) -> values on the critic's own scale, (T, B, A), and memories, (T, B, V, H)."""
-        seen = self.view(observation)
-        begins = jnp.broadcast_to(first[..., None, None], (*seen.shape[:-1], 1))
-        out, memories = sharing.apply(self.value_groups, self.critic.apply, params, seen, memory, begins)
-        value = out[..., 0]
-        return (sharing.to_agents(self.critic_groups, value) if self.common_view else value), memories
-
-    def next_values(self, params: PyTree, observation: Observation, memories: Array) -> Array:
-        """Values of what truly came next, each from the memory at its own step: (T, B, A).
-
-        No step waits for another, so time joins the batch: a sequence of length 1.
-        """
-        time, batch = memories.shape[:2]
-        flat = jax.tree.map(lambda x: x.reshape(1, time * batch, *x.shape[2:]), observation)
-        memory = memories.reshape(time * batch, *memories.shape[2:])
-        never = jnp.zeros((1, time * batch), bool)
-        value, _ = self.values(params, flat, memory, never)
-        return value.reshape(time, batch, -1)
-
-    # Learning
 
     @abstractmethod
     def returns(
         self, rollout: Transition, reward: Array, values: Array, next_values: Array
     ) -> tuple[Array, Array]:
-        """Advantages and value targets, from values before and after each step: all (T, B, A)."""
+        """Advantages and value targets, from the values before and after each step: all (T, B, A)."""
 
-    @abstractmethod
-    def actor_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
-        """What the actors descend, and values to log, (G,)."""
+    def prepare_batch(
+        self, learner: ActorCriticLearner, rollout: Transition
+    ) -> tuple[ActorCriticLearner, Batch, Memories, dict[str, Array]]:
+        """Compute advantages and value targets of a rollout, and cut it into chunks.
 
-    def digest(self, learner: Any, rollout: Transition):
-        """From a rollout make what the losses need; also move the value scale and the critic's memory on.
-
-        `learner` is a `Learner`, or something with the same fields and others.
+        Also updates the value statistics and the critic's memory, and returns scalars to log.
         """
-        params, norm, groups = learner.critic.params, learner.value_norm, self.critic_groups
-        scaled, memories = self.values(params, rollout.observation, learner.critic_memory, rollout.first)
-        after = self.next_values(params, rollout.next_observation, memories)
+        critic, norm, groups = self.critic, learner.value_norm, self.critic.groups
+        params, seen = learner.critic.params, rollout.observation
+        scaled, memories = critic.values(params, seen, learner.critic_memory, rollout.first)
+        after = critic.next_values(params, rollout.next_observation, memories)
         values = norm.denormalise(scaled, groups.of_agent)
         next_values = norm.denormalise(after, groups.of_agent)
-        advantage, target = self.returns(rollout, self.team_reward(rollout.reward), values, next_values)
-        alive = rollout.observation.alive
+        reward = self.rewards.of(rollout.reward)
+        advantage, target = self.returns(rollout, reward, values, next_values)
         if self.config.standardise_advantages:
-            advantage = masks.standardise(advantage, alive, self.actor_groups.membership)
-        critic, norm = self.rescale(learner.critic, norm, target, self.valued(alive))
+            advantage = masks.standardise(advantage, seen.alive, self.actor_groups.membership)
+        counted = self.rewards.valued(seen.alive)
+        new_critic, norm = critic.rescale(learner.critic, norm, target, counted)
+        popart = self.config.value_norm == "popart"  # it has moved the network to the new scale
         batch = Batch(
-            observation=rollout.observation,
+            observation=seen,
             first=rollout.first,
             drawn=rollout.extras["drawn"],
             old_log_prob=rollout.extras["log_prob"],
             advantage=advantage,
-            # What the network said, on its own scale; PopArt has moved the network to the new scale.
-            old_value=norm.normalise(values, groups.of_agent)
-            if self.config.value_norm == "popart"
-            else scaled,
+            old_value=norm.normalise(values, groups.of_agent) if popart else scaled,
             target=norm.normalise(target, groups.of_agent),
         )
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
-        starts = Starts(self._starts(rollout.memory), self._starts(before))
-        learner = learner._replace(critic=critic, value_norm=norm, critic_memory=memories[-1])
-        metrics = {**self.value_metrics(values, target, alive), "dead": 1 - alive.mean()}
-        return learner, jax.tree.map(self._chunks, batch), starts, metrics
+        starts = Memories(self.chunks.starts(rollout.memory), self.chunks.starts(before))
+        learner = learner._replace(critic=new_critic, value_norm=norm, critic_memory=memories[-1])
+        metrics = {**value_metrics(groups, values, target, counted), "dead": 1 - seen.alive.mean()}
+        return learner, jax.tree.map(self.chunks.split, batch), starts, metrics
 
-    def rescale(
-        self, critic: Half, norm: RunningNorm, target: Array, counted: Array
-    ) -> tuple[Half, RunningNorm]:
-        """Move the value scale towards the targets (T, B, A) that are `counted`."""
-        if self.config.value_norm == "none":
-            return critic, norm
-        moments = masks.grouped_moments(target, counted, self.critic_groups.membership)
-        new = norm.update(*moments, self.config.value_norm_decay)
-        if self.config.value_norm == "running":
-            return critic, new
-        # PopArt (van Hasselt et al. 2016): change the head so that its values stay where they were.
-        head = critic.params["head"]
-        kernel = head["kernel"] * (norm.std / new.std)[:, None, None]
-        bias = (norm.std[:, None] * head["bias"] + (norm.mean - new.mean)[:, None]) / new.std[:, None]
-        return critic._replace(params={**critic.params, "head": {"kernel": kernel, "bias": bias}}), new
+    def clipped_policy_loss(self, params: PyTree, batch: Batch, memory: Array, clip: float):
+        """PPO's clipped surrogate and the entropy bonus, over living agents; each group's mean, summed."""
+        seen, dist = batch.observation, self.actor.distribution
+        out, _ = self.actor.outputs(params, seen.obs, memory, batch.first)
+        log_prob = dist.log_prob(out, seen.avail, batch.drawn)
+        # The dead have no ratio; 0 keeps theirs from becoming infinite.
+        log_ratio = jnp.where(seen.alive, log_prob - batch.old_log_prob, 0.0)
+        ratio = jnp.exp(log_ratio)
+        surrogate = losses.clipped_surrogate(ratio, batch.advantage, clip)
+        entropy = dist.entropy(out, seen.avail)
+        loss = surrogate - self.config.entropy * entropy
+        logged = {
+            "policy_loss": surrogate,
+            "entropy": entropy,
+            "kl": ratio - 1 - log_ratio,
+            "clip_fraction": jnp.abs(ratio - 1) > clip,
+        }
+        metrics = self.actor_groups.mean(logged, seen.alive)
+        return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
-    def step(self, learner: Learner, batch: Batch, starts: Starts, clock: Clock):
-        """One gradient step of both networks on a minibatch (L, N, ...); also what to log of each, (G,)."""
-        actor_grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
-            learner.actor.params, batch, starts.actor
+    def value_loss(self, params: PyTree, batch: Batch, memory: Array, clip: float | None = None):
+        """The loss of normalised values; each group's mean, summed.
+
+        With `clip` it is PPO's: the larger loss of the value and of the value clipped around the old one.
+        """
+        value, _ = self.critic.values(params, batch.observation, memory, batch.first)
+        error = self.critic.error
+        loss = (
+            error(value - batch.target)
+            if clip is None
+            else losses.clipped_value_loss(error, value, batch.old_value, batch.target, clip)
         )
-        critic_grads, critic_metrics = jax.grad(self.critic_loss, has_aux=True)(
-            learner.critic.params, batch, starts.critic
-        )
-        actor, actor_norms = self.descend(learner.actor, actor_grads, self.actor_rates.at(clock))
-        critic, critic_norms = self.descend(learner.critic, critic_grads, self.critic_rates.at(clock))
-        learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + 1)
-        of_actors = {**actor_metrics, "actor_grad_norm": actor_norms}
-        return learner, (of_actors, {**critic_metrics, "critic_grad_norm": critic_norms})
-
-    def critic_loss(self, params: PyTree, batch: Batch, memory: Array) -> tuple[Array, dict[str, Array]]:
-        """The value loss on the normalised scale; each group's mean, summed."""
-        value, _ = self.values(params, batch.observation, memory, batch.first)
-        loss = self.value_loss(value, batch)
-        counted = self.valued(batch.observation.alive)
-        means = masks.grouped_mean(loss, counted, self.critic_groups.membership)
+        counted = self.rewards.valued(batch.observation.alive)
+        means = masks.grouped_mean(loss, counted, self.critic.groups.membership)
         return means.sum(), {"value_loss": means}
 
-    def value_loss(self, value: Array, batch: Batch) -> Array:
-        """What each value (L, N, A) is off."""
-        return self.error(value - batch.target)
+    def metrics_by_group(
+        self, actor: Mapping[str, Array], critic: Mapping[str, Array], clock: Clock
+    ) -> dict[str, Array]:
+        """What is logged of the groups of actors and of critics, from values (G,); also learning rates."""
+        actor_lr, critic_lr = (each.rates.at(clock) for each in (self.actor_optimiser, self.critic_optimiser))
+        return {
+            **self.actor_groups.named({**actor, "actor_lr": actor_lr}),
+            **self.critic.groups.named({**critic, "critic_lr": critic_lr}),
+        }
 
-    def error(self, difference: Array) -> Array:
-        """The loss of a difference between a value and its target."""
-        if self.config.value_loss == "huber":
-            return losses.huber(difference, self.config.huber_delta)
-        return losses.squared(difference)
+    def networks(self, learner: ActorCriticLearner) -> dict[str, Network]:
+        return {
+            "actor": Network(self.actor_groups, learner.actor.params),
+            "critic": Network(self.critic.groups, (learner.critic.params, learner.value_norm)),
+        }
 
-    def networks(self) -> list[Networks]:
+    def with_networks(
+        self, learner: ActorCriticLearner, parameters: Mapping[str, PyTree]
+    ) -> ActorCriticLearner:
+        critic, value_norm = parameters["critic"]
+        return learner._replace(
+            actor=learner.actor._replace(params=parameters["actor"]),
+            critic=learner.critic._replace(params=critic),
+            value_norm=value_norm,
+        )
+
+    def summary(self):
         sees = {
             "obs": "own observation",
             "state": "global state",
             "state+obs": "global state and own observation",
         }[self.config.critic_view]
         return [
-            self._describe("actor", self.actor_groups, self.actor, "own observation"),
-            self._describe("critic", self.critic_groups, self.critic, sees),
+            summary("actor", self.actor.network, self.actor_groups, self.spec, "own observation"),
+            summary("critic", self.critic.network, self.critic.groups, self.spec, sees),
         ]

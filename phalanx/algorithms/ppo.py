@@ -1,0 +1,100 @@
+"""PPO: proximal policy optimisation for teams. `ippo` is independent, `mappo` has a centralised critic.
+
+Schulman et al. 2017, "Proximal Policy Optimization Algorithms", https://arxiv.org/abs/1707.06347.
+IPPO: de Witt et al. 2020, "Is Independent Learning All You Need in the StarCraft Multi-Agent Challenge?",
+https://arxiv.org/abs/2011.09533. MAPPO: Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative
+Multi-Agent Games", https://arxiv.org/abs/2103.01955. They differ in two defaults: what the critic sees and
+which reward it predicts.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+
+from phalanx.algorithms.shared.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    ActorCriticLearner,
+    CriticView,
+)
+from phalanx.algorithms.shared.minibatches import minibatches, take
+from phalanx.algorithms.shared.team import Reward
+from phalanx.config import option, with_default
+from phalanx.ops import returns
+from phalanx.types import Array, Clock, Transition
+
+NAMES = {
+    "ippo": "IPPO: every agent runs PPO on its own observation and its own reward.",
+    "mappo": "MAPPO: PPO for a team, with a critic that sees the global state while training.",
+}
+
+
+@dataclass(frozen=True)
+class PPOConfig(ActorCriticConfig):
+    """Every option of IPPO and MAPPO."""
+
+    epochs: int = option(4, "passes over each rollout", at_least=1)
+    minibatches: int = option(4, "minibatches in each pass", at_least=1)
+    gae_lambda: float = option(
+        0.95, "lambda of generalised advantage estimation; 1 gives Monte Carlo returns", at_least=0, at_most=1
+    )
+    clip: float = option(0.2, "clipping range of the policy ratio", above=0)
+    value_clip: bool = option(True, "clip new values to within `clip` of the old ones")
+
+
+@dataclass(frozen=True)
+class MAPPOConfig(PPOConfig):
+    """The critic sees the global state and predicts the team's reward; actors see their own observation."""
+
+    critic_view: CriticView = with_default(PPOConfig, "critic_view", "state")
+    reward: Reward = with_default(PPOConfig, "reward", "mean")
+
+
+class PPO(ActorCritic):
+    """The clipped surrogate objective for a team."""
+
+    Config = PPOConfig
+    config: PPOConfig
+
+    @property
+    def minibatch_count(self) -> int:
+        return self.config.minibatches
+
+    def update(self, learner: ActorCriticLearner, rollout: Transition, key: Array, clock: Clock):
+        learner, batch, memories, metrics = self.prepare_batch(learner, rollout)
+
+        def minibatch(learner, numbers):
+            part, memory = take(batch, memories, numbers)
+            actor_grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
+                learner.actor.params, part, memory.actor
+            )
+            critic_grads, critic_metrics = jax.grad(self.critic_loss, has_aux=True)(
+                learner.critic.params, part, memory.critic
+            )
+            actor, actor_norm = self.actor_optimiser.apply_gradients(learner.actor, actor_grads, clock)
+            critic, critic_norm = self.critic_optimiser.apply_gradients(learner.critic, critic_grads, clock)
+            learner = learner._replace(actor=actor, critic=critic, gradient_steps=learner.gradient_steps + 1)
+            of_actor = {**actor_metrics, "actor_grad_norm": actor_norm}
+            return learner, (of_actor, {**critic_metrics, "critic_grad_norm": critic_norm})
+
+        order = minibatches(key, batch.first.shape[1], self.config.epochs, self.config.minibatches)
+        learner, logged = jax.lax.scan(partial(jax.lax.scan, minibatch), learner, order)
+        actor, critic = jax.tree.map(lambda x: x.mean((0, 1)), logged)
+        return learner, {**metrics, **self.metrics_by_group(actor, critic, clock)}
+
+    def returns(self, rollout, reward, values, next_values):
+        """Generalised advantage estimation (Schulman et al. 2016)."""
+        c = self.config
+        ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
+        return returns.gae(reward, values, next_values, ends, cuts, c.gamma, c.gae_lambda)
+
+    def actor_loss(self, params, batch, memory):
+        return self.clipped_policy_loss(params, batch, memory, self.config.clip)
+
+    def critic_loss(self, params, batch, memory):
+        return self.value_loss(params, batch, memory, self.config.clip if self.config.value_clip else None)
+
+
+ALGORITHMS = {"ippo": PPO, "mappo": PPO}
+CONFIGS = {"ippo": PPOConfig, "mappo": MAPPOConfig}

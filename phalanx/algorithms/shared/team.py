@@ -1,0 +1,159 @@
+"""What all learners with networks share: their options, networks, optimisers, and what agents are paid."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import optax
+
+from phalanx.algorithms.base import Actor, AlgorithmConfig, NetworkSummary
+from phalanx.algorithms.shared.optimiser import Optimiser, rates
+from phalanx.config import option
+from phalanx.data.replay import Episodes
+from phalanx.networks import sharing
+from phalanx.networks.sharing import Groups, SharedNetwork
+from phalanx.networks.torsos import Network
+from phalanx.types import Array, EnvSpec, PyTree, Transition
+
+Reward = Literal["own", "mean", "sum"]
+
+
+@dataclass(frozen=True)
+class TeamConfig(AlgorithmConfig):
+    """The options of every learner with networks."""
+
+    network: Literal["mlp", "gru"] = option("mlp", "torso of the networks; gru has a memory")
+    hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
+    layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
+    activation: Literal["relu", "tanh"] = option("tanh", "activation function between layers")
+    feature_norm: bool = option(
+        False,
+        "layer-normalise the inputs; it discards their common scale and offset, which in observations "
+        "of very few entries is information",
+    )
+    agent_id: bool = option(True, "add a one-hot agent id to the observation")
+    last_action: bool = option(False, "add the agent's last action to the observation")
+
+    share: str = option("all", "who shares a network: all, team, type, agent, or groups of agents as 0,1;2")
+    reward: Reward = option(
+        "own", "the reward each agent learns from: its own, or the mean or sum over its team"
+    )
+
+    gamma: float = option(0.99, "discount factor", at_least=0, at_most=1)
+    lr: float = option(5e-4, "learning rate of the actor (and of a mixer)", above=0)
+    lr_decay: bool = option(False, "decay all learning rates linearly to zero over lr_horizon")
+    lr_horizon: int | None = option(
+        None, "env steps over which learning rates decay (default: the budget, steps)", at_least=1
+    )
+    group_lr: str = option(
+        "",
+        "learning rates of single groups by name, START or START:END, as in marine=1e-3:1e-4,medivac=3e-4",
+    )
+    max_grad_norm: float = option(10.0, "clip each group's gradient to this norm", above=0)
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        return {"agent_id": self.agent_id, "last_action": self.last_action}
+
+
+def shared_network(
+    config: TeamConfig, groups: Groups, inputs: int, outputs: int, head_gain: float, kind: str | None = None
+) -> SharedNetwork:
+    """A network for each group, as the config says; `kind` overrules `config.network`."""
+    c = config
+    network = Network(
+        kind or c.network, inputs, outputs, c.hidden, c.layers, c.activation, c.feature_norm, head_gain
+    )
+    return SharedNetwork(groups, network)
+
+
+def optimiser(
+    config: TeamConfig,
+    groups: Groups,
+    lr: float,
+    by_name: str = "",
+    option: str = "group_lr",
+    scale: optax.GradientTransformation | None = None,
+) -> Optimiser:
+    """Clip each group's gradient, then Adam (or `scale`), at the learning rates of the config."""
+    clip = optax.clip_by_global_norm(config.max_grad_norm)
+    transform = optax.chain(clip, scale or optax.scale_by_adam(eps=1e-5))
+    return Optimiser(transform, rates(lr, groups, config.lr_decay, by_name, option, config.lr_horizon))
+
+
+class NetworkActor(Actor):
+    """A team that acts by networks on its observations."""
+
+    def __init__(self, network: SharedNetwork):
+        self.network = network
+
+    @property
+    def acts_on(self) -> frozenset[str]:
+        return frozenset({"observation", "memory"} if self.network.memory_size else {"observation"})
+
+    def initial_memory(self, batch: int) -> Array:
+        return self.network.initial_memory(batch)
+
+    def outputs(self, params: PyTree, obs: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+        """Run the network: (T, B, A, O), (B, A, H), (T, B) -> (T, B, A, F) and memories (T, B, A, H)."""
+        return self.network.apply(params, obs, memory, first)
+
+    def one_step(self, params: PyTree, obs: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+        """Run the network for one step: (B, A, O), (B, A, H), (B,) -> (B, A, F), (B, A, H)."""
+        out, memories = self.outputs(params, obs[None], memory, first[None])
+        return out[0], memories[0]
+
+
+class ExploringPolicy(NamedTuple):
+    """What acting needs where the share of random actions is a schedule."""
+
+    params: PyTree
+    epsilon: Array
+
+
+class Rewards:
+    """Which reward each agent learns from, and when it ends."""
+
+    def __init__(self, reward: Reward, spec: EnvSpec):
+        self.reward, self.teams = reward, sharing.teams(spec)
+        self.agents_end = spec.agents_end and reward == "own"
+        """whether agents learn from rewards that end when they themselves do"""
+
+    def of(self, reward: Array) -> Array:
+        """The reward each agent learns from: (..., A) -> (..., A)."""
+        if self.reward == "own":
+            return reward
+        members = self.teams.membership
+        sums = (reward[..., None, :] * members).sum(-1)
+        return sharing.to_agents(self.teams, sums / members.sum(-1) if self.reward == "mean" else sums)
+
+    def terminated(self, steps: Transition | Episodes) -> Array:
+        """After which steps there is no more reward: for each agent, (..., A), or for the team, (..., 1)."""
+        team = steps.terminated[..., None]
+        if not self.agents_end:
+            return team
+        assert steps.agent_terminated is not None
+        return team | steps.agent_terminated
+
+    def valued(self, alive: Array) -> Array:
+        """Whose values are learnt, (..., A): of all agents, or of those that have not ended.
+
+        The dead count where their team goes on to earn rewards: the value of a sacrifice is learnt through
+        the value of the state after it.
+        """
+        return alive if self.agents_end else jnp.ones_like(alive)
+
+
+def summary(role: str, network: SharedNetwork, groups: Groups, spec: EnvSpec, sees: str) -> NetworkSummary:
+    """A line of the table of networks."""
+    members = tuple(
+        (name, tuple(spec.agents[agent] for agent in groups.members(g)))
+        for g, name in enumerate(groups.names)
+    )
+    kind, hidden = network.network.kind, network.network.hidden
+    return NetworkSummary(f"{role} ({kind} {hidden})", members, network.parameters_each, sees)
+
+
+Loss = Callable[..., tuple[Array, dict[str, Array]]]
+"""From parameters and data to a scalar, and values to log by group, (G,)"""

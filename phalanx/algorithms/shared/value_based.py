@@ -1,0 +1,343 @@
+"""Double Q-learning for a team on a replay of whole episodes, with a slot for a mixer.
+
+The learner that IQL, VDN, QMIX and QPLEX have in common: an algorithm is its `mix`, which combines the values
+of the agents' actions into a value of the joint action. As in PyMARL (Samvelyan et al. 2019,
+https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https://arxiv.org/abs/2102.03479.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.algorithms.base import Algorithm, Network, NetworkSummary
+from phalanx.algorithms.shared.off_policy import OffPolicyConfig, RewardScale, moved, when
+from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.team import (
+    ExploringPolicy,
+    NetworkActor,
+    Rewards,
+    optimiser,
+    shared_network,
+    summary,
+)
+from phalanx.config import option, with_default
+from phalanx.data import replay
+from phalanx.data.normalise import RunningNorm
+from phalanx.data.replay import EpisodeBuffer, EpisodeReplay, Episodes
+from phalanx.errors import PhalanxError
+from phalanx.networks import sharing
+from phalanx.ops import distributions, losses, returns
+from phalanx.ops.programs import at_size
+from phalanx.ops.schedules import linear
+from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
+
+Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
+COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
+LONG_EPISODE = 32  # a time limit from which on episodes are packed
+
+
+@dataclass(frozen=True)
+class ValueBasedConfig(OffPolicyConfig):
+    """The options of every learner of action values."""
+
+    network: Literal["mlp", "gru"] = with_default(OffPolicyConfig, "network", "gru")
+    layers: int = with_default(OffPolicyConfig, "layers", 1)
+    activation: Literal["relu", "tanh"] = with_default(OffPolicyConfig, "activation", "relu")
+    last_action: bool = with_default(OffPolicyConfig, "last_action", True)
+
+    buffer: int = option(5000, "capacity of the replay buffer in episodes, over all environments", at_least=1)
+    episodes: int = option(32, "episodes in each gradient step; learning starts with as many", at_least=1)
+    value_loss: Literal["squared", "huber"] = option("squared", "loss of a TD error")
+    huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
+
+    target: Target = option(
+        "td",
+        "value target: one-step TD, n-step TD, or lambda-returns of the actions taken (td_lambda) or of "
+        "greedy actions (q_lambda, Peng's)",
+    )
+    n_steps: int = option(5, "n of n-step targets", at_least=1)
+    td_lambda: float = option(0.6, "lambda of lambda-returns", at_least=0, at_most=1)
+    double_q: bool = option(True, "choose the next action by the network, value it by the target network")
+
+    epsilon: float = option(1.0, "initial exploration: the share of random actions", at_least=0, at_most=1)
+    epsilon_end: float = option(0.05, "final exploration", at_least=0, at_most=1)
+    epsilon_steps: int = option(50_000, "env steps over which exploration decays", at_least=1)
+
+
+class Weights(NamedTuple):
+    """Parameters of the agents' networks, (G, ...), and of the mixer, (1, ...)."""
+
+    actor: PyTree
+    mixer: PyTree
+
+
+class ValueLearner(NamedTuple):
+    """What is kept from one update to the next."""
+
+    actor: TrainState
+    mixer: TrainState
+    target: Weights
+    replay: EpisodeBuffer
+    reward_norm: RunningNorm
+    epsilon: Array
+    gradient_steps: Array
+
+
+class EpsilonGreedy(NetworkActor):
+    """Each agent takes its best action, or with probability epsilon a random one."""
+
+    def act(self, policy, observation, first, memory, key, greedy):
+        q, memory = self.one_step(policy.params, observation.obs, memory, first)
+        best = distributions.mode(q, observation.avail)
+        if greedy:
+            return best, memory, {}
+        # Drawn once, from the mixture of both: on a CPU a draw costs more than a small network.
+        greedily = jax.nn.one_hot(best, q.shape[-1])
+        log_policy = distributions.explored(greedily, observation.avail, policy.epsilon)
+        return distributions.sample(key, log_policy, observation.avail), memory, {}
+
+    @property
+    def preference(self) -> str:
+        return "Q-value"
+
+    def preferences(self, policy, observation, first, memory):
+        return self.one_step(policy.params, observation.obs, memory, first)[0]
+
+
+class ValueBased(Algorithm):
+    """Double Q-learning; an algorithm says how the agents' values are mixed."""
+
+    Config = ValueBasedConfig
+    config: ValueBasedConfig
+    action_kinds = frozenset({"discrete"})
+    actor: EpsilonGreedy
+    team_value = False
+    """whether `mix` gives one value for the team, of one reward, rather than one for each agent"""
+    needs_state = False
+    """whether `mix` reads the global state; if not, it is not stored"""
+
+    def __init__(self, config: ValueBasedConfig, spec: EnvSpec):
+        super().__init__(config, spec)
+        self.rewards = Rewards(config.reward, spec)
+        if self.team_value:
+            self._require_one_team()
+        self.reward_scale = RewardScale(config.reward_norm)
+        self.actor_groups = sharing.groups(config.share, spec)
+        self.mixer_groups = sharing.partition(["mixer"])
+        # The mean loss of each group of agents, so that groups learn as if alone; or of the team.
+        self.loss_groups = sharing.partition(["team"]) if self.team_value else self.actor_groups
+        self.actor = EpsilonGreedy(
+            shared_network(config, self.actor_groups, spec.obs_size, spec.n_actions, head_gain=1.0)
+        )
+        scale = config.gradient_scale
+        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr, scale=scale)
+        self.mixer_optimiser = optimiser(config, self.mixer_groups, config.lr, scale=scale)
+        self.optimisers = (self.actor_optimiser, self.mixer_optimiser)
+        self.replay = EpisodeReplay(spec, config.buffer, with_state=self.needs_state)
+
+    def _require_one_team(self) -> None:
+        name, spec = type(self).__name__, self.spec
+        if not spec.common_reward and self.config.reward == "own":
+            raise PhalanxError(
+                f"{name} learns one value for the team, and agents of {spec.name} have rewards of their own: "
+                f"choose reward=mean or reward=sum"
+            )
+        if self.rewards.teams.count > 1:
+            raise PhalanxError(
+                f"{name} is for one team, and {spec.name} has {self.rewards.teams.count}: try iql"
+            )
+        if spec.agent_state and self.needs_state:
+            raise PhalanxError(f"{name} needs one state for all, and {spec.name} has one for each agent")
+
+    def check(self, envs: int) -> None:
+        c = self.config
+        steps = c.batch_steps // envs
+        if self.replay.places(envs) <= steps:
+            raise PhalanxError(
+                f"a buffer of {c.buffer} episodes is too small for rollouts of {steps} steps in "
+                f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
+            )
+        if c.episodes > c.buffer:
+            raise PhalanxError(f"episodes={c.episodes} is more than a buffer of {c.buffer} can hold")
+
+    # What an algorithm adds
+
+    @abstractmethod
+    def mix(self, params: PyTree, chosen: Array, best: Array, action: Array, state: Array) -> Array:
+        """Combine the values of the agents' actions, `chosen` (..., A), to the values to learn, (..., K).
+
+        K is 1 for a `team_value`, else A. `best` (..., A) is the value of each agent's best action, `action`
+        (..., A) the joint action, `state` (..., X) if it `needs_state`, else (..., 0).
+        """
+
+    def init_mixer(self, key: Array) -> PyTree:
+        """Parameters of the mixer, if it has any."""
+        return {}
+
+    # Learning
+
+    def init(self, key: Array, envs: int) -> ValueLearner:
+        actor_key, mixer_key = jax.random.split(key)
+        actor = self.actor_optimiser.init(self.actor.network.init(actor_key))
+        mixer = self.mixer_optimiser.init(sharing.init(self.mixer_groups, self.init_mixer, mixer_key))
+        return ValueLearner(
+            actor=actor,
+            mixer=mixer,
+            target=Weights(actor.params, mixer.params),
+            replay=self.replay.init(envs),
+            reward_norm=RunningNorm.start(1),
+            epsilon=jnp.float32(self.config.epsilon),
+            gradient_steps=jnp.int32(0),
+        )
+
+    def policy(self, learner: ValueLearner) -> ExploringPolicy:
+        return ExploringPolicy(learner.actor.params, learner.epsilon)
+
+    def update(self, learner: ValueLearner, rollout: Transition, key: Array, clock: Clock):
+        c = self.config
+        kept = self.replay.add(learner.replay, rollout)
+        norm = self.reward_scale.update(learner.reward_norm, self.rewards.of(rollout.reward))
+        before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
+        gradient = at_size(self._columns(), self._gradient)
+
+        def step(carried, key):
+            actor, mixer, target, steps = carried
+            batch = self.replay.sample(kept, key, c.episodes)
+            batch = replay.packed(batch) if len(self._columns()) > 1 else batch
+            batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
+            weights = Weights(actor.params, mixer.params)
+            grads, metrics = gradient(batch.valid.any(0).sum(), weights, target, batch)
+            actor, actor_norm = self.actor_optimiser.apply_gradients(actor, grads.actor, clock)
+            mixer, mixer_norm = self.mixer_optimiser.apply_gradients(mixer, grads.mixer, clock)
+            steps = steps + 1
+            new = Weights(actor.params, mixer.params)
+            target = moved(target, new, steps, c.target_every, c.target_rate)
+            return (actor, mixer, target, steps), (metrics, actor_norm, mixer_norm[0])
+
+        after, logged = jax.lax.scan(step, before, jax.random.split(key, c.gradient_steps))
+        # The replay is never chosen between: it is large.
+        enough = self.replay.can_sample(kept, c.episodes)
+        actor, mixer, target, steps = when(enough, after, before)
+        learner = ValueLearner(
+            actor=actor,
+            mixer=mixer,
+            target=target,
+            replay=kept,
+            reward_norm=norm,
+            epsilon=linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps),
+            gradient_steps=steps,
+        )
+        of_loss, actor_norm, mixer_norm = jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged)
+        actor_lr, mixer_lr = (each.rates.at(clock) for each in self.optimisers)
+        metrics = {
+            **self.loss_groups.named(of_loss),
+            **self.actor_groups.named({"actor_grad_norm": actor_norm, "actor_lr": actor_lr}),
+            "mixer_grad_norm": mixer_norm,
+            "mixer_lr": mixer_lr[0],
+            "epsilon": learner.epsilon,
+            "replay_episodes": kept.count.astype(jnp.float32),
+            "dead": 1 - rollout.observation.alive.mean(),
+        }
+        return learner, metrics
+
+    def _columns(self) -> list[int]:
+        """Numbers of columns that a gradient is compiled for, when episodes are packed into few.
+
+        Short episodes are not worth packing. On a GPU each size takes long to compile, so none are packed.
+        """
+        episodes = self.config.episodes
+        if self.spec.time_limit < LONG_EPISODE or jax.default_backend() != "cpu":
+            return [episodes]
+        return sorted({ceil(episodes * share) for share in COLUMN_SHARES})
+
+    def _gradient(self, columns: int, weights: Weights, target: Weights, batch: Episodes):
+        """The gradient of the loss of the first `columns` columns, and what to log."""
+        return jax.grad(self.loss, has_aux=True)(weights, target, replay.first_columns(batch, columns))
+
+    def loss(self, weights: Weights, target: Weights, batch: Episodes) -> tuple[Array, dict[str, Array]]:
+        """The loss of TD errors over valid steps.
+
+        The mean of each of `loss_groups`, summed; also values to log, (G,).
+        """
+        c = self.config
+        q = self.q_values(weights.actor, batch)
+        taken = distributions.chosen(q[:-1], batch.action)
+        value = self.mix(
+            weights.mixer, taken, best_of(q, batch)[:-1], batch.action, batch.observation.state[:-1]
+        )
+        targets = jax.lax.stop_gradient(self.targets(q, target, batch))
+        error = value - targets
+        loss = losses.squared(error) if c.value_loss == "squared" else losses.huber(error, c.huber_delta)
+        logged = {"value_loss": loss, "td_error": jnp.abs(error), "q_taken": value, "value_target": targets}
+        metrics = self.loss_groups.mean(logged, self.counted(batch))
+        return metrics["value_loss"].sum(), metrics
+
+    def counted(self, batch: Episodes) -> Array:
+        """Which values are learnt, (L, N, K): of valid steps, and of agents that have not ended."""
+        valid = batch.valid[..., None]
+        return valid if self.team_value else valid & self.rewards.valued(batch.observation.alive[:-1])
+
+    def q_values(self, params: PyTree, batch: Episodes) -> Array:
+        """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
+        obs = batch.observation.obs
+        return self.actor.outputs(params, obs, self.actor.initial_memory(obs.shape[1]), batch.first)[0]
+
+    def targets(self, q: Array, target: Weights, batch: Episodes) -> Array:
+        """Targets of the values of all steps, (L, N, K), from `q` of the learning network at all rows."""
+        c, seen = self.config, batch.observation
+        after = self.q_values(target.actor, batch)
+        greedy = distributions.mode(q if c.double_q else after, seen.avail)
+        best = best_of(after, batch)
+
+        def mixed(action, rows):
+            value = distributions.chosen(after[rows], action)
+            return self.mix(target.mixer, value, best[rows], action, seen.state[rows])
+
+        bootstrap = mixed(greedy[1:], slice(1, None))
+        reward = batch.reward[..., :1] if self.team_value else batch.reward
+        ends, cuts = self.rewards.terminated(batch), (batch.last & ~batch.terminated)[..., None]
+        if c.target == "td":
+            return returns.one_step_targets(reward, bootstrap, ends, c.gamma)
+        if c.target == "n_step":
+            return returns.n_step_returns(reward, bootstrap, ends, cuts, c.gamma, c.n_steps)
+        if c.target == "td_lambda":
+            # The next action is known, except after the last step.
+            taken = mixed(batch.action[1:], slice(1, -1))
+            going_on = ~batch.last[:-1, :, None]
+            bootstrap = bootstrap.at[:-1].set(jnp.where(going_on, taken, bootstrap[:-1]))
+        return returns.lambda_returns(reward, bootstrap, ends, cuts, c.gamma, c.td_lambda)
+
+    # What others may ask
+
+    def networks(self, learner: ValueLearner) -> dict[str, Network]:
+        return {
+            "actor": Network(self.actor_groups, learner.actor.params),
+            "mixer": Network(self.mixer_groups, learner.mixer.params),
+        }
+
+    def with_networks(self, learner: ValueLearner, parameters) -> ValueLearner:
+        actor, mixer = parameters["actor"], parameters["mixer"]
+        return learner._replace(
+            actor=learner.actor._replace(params=actor),
+            mixer=learner.mixer._replace(params=mixer),
+            target=Weights(actor, mixer),
+        )
+
+    def summary(self) -> list[NetworkSummary]:
+        mixer = jax.eval_shape(self.init_mixer, jax.random.key(0))
+        size = sum(leaf.size for leaf in jax.tree.leaves(mixer))
+        shown = [summary("values", self.actor.network, self.actor_groups, self.spec, "own observation")]
+        if size:
+            team = (("team", self.spec.agents),)
+            shown.append(NetworkSummary("mixer", team, size, "global state and all values"))
+        return shown
+
+
+def best_of(q: Array, batch: Episodes) -> Array:
+    """The value of each agent's best action, (L + 1, N, A), without a gradient."""
+    chosen = distributions.mode(q, batch.observation.avail)
+    return jax.lax.stop_gradient(distributions.chosen(q, chosen))

@@ -1,0 +1,61 @@
+"""The contract of an environment that is a Python program: numpy in, numpy out, seeded by a number."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from phalanx.types import EnvSpec
+
+
+class HostObservation(NamedTuple):
+    """As `phalanx.types.Observation`, in numpy: (A, O), (X,), (A, U), (A,)."""
+
+    obs: Any
+    state: Any
+    avail: Any
+    alive: Any
+
+
+class HostStep(NamedTuple):
+    """As `phalanx.types.TimeStep`, in numpy."""
+
+    observation: Any
+    """the true one after the step, also at the end of an episode"""
+    reward: Any
+    """(A,) float32"""
+    terminated: Any
+    truncated: Any
+    won: Any = False
+    agent_terminated: Any = None
+    """(A,) bool where the spec says `agents_end`"""
+
+
+class HostEnv(ABC):
+    """A team task for A agents that holds its own state.
+
+    A subclass gives `spec`, `reset` and `step`. It never resets itself and need not count the time limit.
+    """
+
+    @property
+    @abstractmethod
+    def spec(self) -> EnvSpec:
+        """What the environment says of itself."""
+
+    @abstractmethod
+    def copy(self) -> HostEnv:
+        """Another environment like this one, for a pool of them."""
+
+    @abstractmethod
+    def reset(self, seed: int) -> HostStep:
+        """Begin an episode. `seed`, below 2**64, decides everything random in it."""
+
+    @abstractmethod
+    def step(self, actions: np.ndarray) -> HostStep:
+        """Play one step with `actions`, (A,) or continuous (A, U)."""
+
+    def close(self) -> None:  # noqa: B027  (most have nothing to close)
+        """Release what the environment holds."""

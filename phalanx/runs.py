@@ -1,0 +1,260 @@
+"""From names and folders to what can be run: set-ups, and the policies of trained seeds."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from phalanx import device, registry
+from phalanx.algorithms.shared.optimiser import end_at_zero, lr_horizon
+from phalanx.config import Layer, by_table, merge, renamed
+from phalanx.envs.base import Env
+from phalanx.envs.check import check
+from phalanx.envs.host.base import HostEnv
+from phalanx.errors import PhalanxError
+from phalanx.training import checkpoint as checkpoints
+from phalanx.training.loop import Carry
+from phalanx.training.programs import carry_shapes
+from phalanx.training.record import Record
+from phalanx.training.setup import Setup, set_up
+from phalanx.types import PyTree
+
+Which = Literal["best", "last"]
+AnyEnv = Env | HostEnv
+
+
+def tables_of(
+    algorithm: str, options: Mapping[str, Any], env_options: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Sort options into those of the run, of the algorithm and of the environment."""
+    sorted_options = by_table(algorithm, registry.algorithm_config(algorithm), options)
+    return {**sorted_options, "env": dict(env_options)}
+
+
+def resolve(
+    algorithm: str, env: str | AnyEnv, layer: Layer, config: str | Path | None = None, preset: str = "auto"
+) -> Setup:
+    """Merge the configuration and put the parts of a run together; nothing is compiled or written yet."""
+    device.configure()
+    given = None
+    if not isinstance(env, str):
+        _require_sound(env, type(env).__name__)
+        if layer.values["env"]:
+            raise PhalanxError("env_options are for an environment given by name: build the object with them")
+        given, (env, own_options) = env, _name_of(env)
+        layer = layer._replace(values={**layer.values, "env": own_options})
+    layers = [registry.preset(algorithm, env, preset)]
+    if config is not None:
+        layers.append(Layer(f"file {config}", registry.read_toml(Path(config))))
+    layers.append(layer)
+    known = {} if _only_an_object(env) else registry.env_options(env)
+    resolved = merge(
+        (algorithm, env), registry.algorithm_config(algorithm), known, [each for each in layers if each]
+    )
+    built = given or registry.make_env(env, resolved.env)
+    if given is None and ":" in env:
+        _require_sound(built, env)
+    return set_up(resolved, built)
+
+
+def _require_sound(env: Any, name: str) -> None:
+    """Refuse an environment of the user's own that breaks the contract."""
+    if isinstance(env, HostEnv):
+        return
+    breaches = check(env)
+    if breaches:
+        more = f" ({len(breaches) - 1} more: phalanx.check_env lists them)" if len(breaches) > 1 else ""
+        raise PhalanxError(f"{name} breaks the contract: {breaches[0]}{more}")
+
+
+def _only_an_object(env: str) -> bool:
+    return env.startswith("object:")
+
+
+def _name_of(env: AnyEnv) -> tuple[str, dict[str, Any]]:
+    """A name and options from which an environment object can be built again.
+
+    `object:CLASS` when there are none: such a run is resumed by passing the object again.
+    """
+    values = (
+        {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
+        if dataclasses.is_dataclass(env)
+        else {}
+    )
+    for name in (env.spec.name, f"{type(env).__module__}:{type(env).__qualname__}"):
+        if name.startswith("__main__:"):
+            continue  # another process has another main module
+        try:
+            options = {key: value for key, value in values.items() if key in registry.env_options(name)}
+            again = registry.make_env(name, options)
+            if type(again) is type(env) and (again == env or not vars(env).keys() - {"spec"}):
+                return name, options
+        except PhalanxError:
+            pass
+    return f"object:{type(env).__qualname__}", {}
+
+
+def new_folder(algorithm: str, env: str) -> Path:
+    """A folder in results/ that does not exist yet."""
+    parts = [re.sub(r"[^\w.-]", "-", part) for part in (algorithm, *env.split("/"))]
+    base = Path("results", *parts)
+    name = datetime.now().strftime("%Y%m%d-%H%M%S")
+    taken = 1
+    while (folder := base / (name if taken == 1 else f"{name}-{taken}")).exists():
+        taken += 1
+    return folder
+
+
+def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) -> tuple[Setup, Record]:
+    """Rebuild what a run folder was made with, and lay `changes` over it."""
+    device.configure()
+    record = Record(Path(run))
+    facts = record.read()
+    values = registry.read_toml(record.folder / "config.toml")
+    values = {**values, "algorithm": renamed(values.get("algorithm", {}))}
+    names = values.get("run", {})
+    algorithm, name = names.get("algorithm"), names.get("env")
+    if not (isinstance(algorithm, str) and isinstance(name, str)):
+        raise PhalanxError(f"{record.folder / 'config.toml'} does not name an algorithm and an environment")
+    if _only_an_object(name) and env is None:
+        raise PhalanxError(
+            f"the environment of {run} was passed as a Python object: pass it again, as in "
+            f"phalanx.resume(run, env=...) or phalanx.load(run, env=...)"
+        )
+    known = registry.env_options(name) if env is None else {}
+    recorded = values.pop("env", {}) if env is not None else {}
+    file = str(record.folder / "config.toml")
+    layers = [Layer(file, values), *([changes] if changes else [])]
+    resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
+    resolved = resolved._replace(origins=_earlier_origins(resolved.origins, file, facts.get("origins", {})))
+    if env is not None:
+        _require_sound(env, type(env).__name__)
+        resolved = resolved._replace(env=recorded)
+    built = env or registry.make_env(name, resolved.env)
+    if built.spec.version != facts.get("env_version", built.spec.version):
+        raise PhalanxError(
+            f"{run} was made with version {facts['env_version']} of {name}, and setup is version "
+            f"{built.spec.version}: its numbers would not be comparable"
+        )
+    return set_up(resolved, built), record
+
+
+def _earlier_origins(
+    origins: Mapping[str, Mapping[str, str]], file: str, recorded: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Where values came from before they stood in a run's own config.toml."""
+    return {
+        table: {
+            name: recorded.get(table, {}).get(name, "not recorded") if origin == file else origin
+            for name, origin in entries.items()
+        }
+        for table, entries in origins.items()
+    }
+
+
+def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
+    """Refuse to go on with learning rates that are not those of the steps that were taken."""
+    old_steps, new_steps = before.config.steps, after.config.steps
+    if not before.algorithm.uses_budget:  # the horizon, if there is one, is in the config
+        old, new = (lr_horizon(each.algorithm.optimisers) for each in (before, after))
+        if new != old:
+            raise PhalanxError(
+                f"the learning rates of {run} decay over {old:,} env steps: leave out lr_horizon"
+            )
+        return
+    if after.algorithm.uses_budget and new_steps == old_steps:
+        return
+    if not before.algorithm.optimisers:  # an algorithm of the user's own
+        raise PhalanxError(
+            f"what {run} learns depends on its budget of {old_steps:,} env steps: train anew with "
+            f"--steps {new_steps}"
+        )
+    if lr_horizon(after.algorithm.optimisers) != old_steps:
+        go_on = f"add --lr-horizon {old_steps} to go on with the rates at their end, or "
+        go_on = "" if end_at_zero(before.algorithm.optimisers) else go_on
+        raise PhalanxError(
+            f"the learning rates of {run} decay over its budget of {old_steps:,} env steps, so that a run of "
+            f"{new_steps:,} would have had other rates from the start: {go_on}train anew with --steps "
+            f"{new_steps} (or with --lr-horizon {new_steps} and fewer steps, to continue later)"
+        )
+
+
+def read_carry(setup: Setup, record: Record, checkpoint: str | None) -> Carry:
+    """The carry in a checkpoint of a run (default: the newest), without its replay buffer."""
+    saved = checkpoints.choose(record.checkpoints, checkpoint, to_go_on=False)
+    return checkpoints.restore(saved, carry_shapes(setup.loop).without_replay())
+
+
+def policies_of(
+    run: str | Path, env: AnyEnv | None, which: Which | None, checkpoint: str | None
+) -> tuple[Setup, PyTree]:
+    """The policies of all seeds, (S, ...), as a checkpoint has them."""
+    if which not in ("best", "last", None):
+        raise PhalanxError(f"which must be best or last, not {which!r}")
+    setup, record = open_run(run, env)
+    # Where sides compete, the best of one is the worst of another.
+    which = which or ("last" if setup.env.spec.teams else "best")
+    carry = read_carry(setup, record, checkpoint)
+    policy = jax.vmap(setup.algorithm.policy)(carry.learner) if which == "last" else carry.best.policy
+    return setup, policy
+
+
+def untrained(algorithm: str, env: str | AnyEnv, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
+    """The policies of an algorithm before its first update, (S, ...)."""
+    name = env if isinstance(env, str) else env.spec.name
+    layers = [each for each in [registry.preset(algorithm, name, "auto")] if each]
+    known = registry.env_options(env) if isinstance(env, str) else {}
+    layers.append(Layer("argument", {"env": options}))
+    resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
+    setup = set_up(resolved, registry.make_env(env, resolved.env) if isinstance(env, str) else env)
+    # In a compiled program nothing but the policy is made: no replay buffer.
+    return setup, jax.jit(jax.vmap(setup.loop.init_policy))(jnp.array(setup.seeds, jnp.int32))
+
+
+def team_of(
+    run: str | Path, env: AnyEnv | None, which: Which | None, seed: int | None, checkpoint: str | None
+) -> tuple[Setup, PyTree]:
+    """What one of the seeds of a run acts with."""
+    setup, policies = policies_of(run, env, which, checkpoint)
+    seed = setup.config.seed if seed is None else seed
+    if seed not in setup.seeds:
+        raise PhalanxError(f"{run} has the seeds {', '.join(map(str, setup.seeds))}, not {seed}")
+    index = setup.seeds.index(seed)
+    return setup, jax.tree.map(lambda p: p[index], policies)
+
+
+def is_run(what: str | Path) -> bool:
+    """Whether it is a run folder."""
+    return (Path(what) / "run.json").is_file()
+
+
+def player(
+    run: str | Path,
+    env: str | AnyEnv | None,
+    which: Which | None,
+    team: int | None,
+    checkpoint: str | None,
+    env_options: Mapping[str, Any] | None,
+) -> tuple[Setup, PyTree]:
+    """A team of a run folder, or an untrained one in `env`."""
+    if is_run(run):
+        if isinstance(env, str) or env_options:
+            raise PhalanxError(f"{run} is a run folder, which has its own environment: leave out {env!r}")
+        return team_of(run, env, which, team, checkpoint)
+    if env is None:
+        raise PhalanxError(f"there is no run folder {run}; an algorithm needs an environment to play in")
+    refuse_choice(run, which=which, team=team, checkpoint=checkpoint)
+    setup, policies = untrained(str(run), env, env_options or {})
+    return setup, jax.tree.map(lambda p: p[0], policies)
+
+
+def refuse_choice(algorithm: str | Path, **choice: Any) -> None:
+    """Refuse to choose among the parameters of an algorithm that has not been trained."""
+    for name, value in choice.items():
+        if value is not None:
+            raise PhalanxError(f"{name} is for a run folder, and {algorithm} is an untrained algorithm")

@@ -1,0 +1,24 @@
+"""Where steps come from: a collector plays a policy in environments and returns what happened.
+
+Training, evaluation, watching and recording all take a collector; nothing else knows whether an environment
+is compiled (`compiled.py`) or a Python program (`hosted.py`).
+"""
+
+from phalanx.algorithms.base import Algorithm
+from phalanx.envs.base import Env
+from phalanx.envs.host.base import HostEnv
+from phalanx.training.collectors.base import Collector
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.collectors.hosted import Hosted
+
+
+def collector_for(
+    env: Env | HostEnv, algorithm: Algorithm, envs: int, seeds: int = 1, with_states: bool = False
+) -> Collector:
+    """Collect from B copies of an environment for each of S seeds.
+
+    `with_states` puts the environment's own state into `info`, for whoever draws it.
+    """
+    if isinstance(env, HostEnv):
+        return Hosted(env, algorithm, envs, seeds)
+    return Compiled(env, algorithm, envs, seeds, with_states)

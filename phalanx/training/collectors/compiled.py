@@ -1,0 +1,92 @@
+"""Environments in JAX: the only scan over `env.step`. Training, evaluation and recording collect with it."""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from phalanx.algorithms.base import Algorithm
+from phalanx.envs.base import Env
+from phalanx.envs.wrappers import Running, WithState, prepare
+from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
+from phalanx.types import Array, PyTree, Transition
+
+
+class Actors(NamedTuple):
+    """B environments between two steps, and the memory of the agents in them."""
+
+    running: Running
+    memory: PyTree
+    key: Array
+
+
+class Compiled(Collector):
+    """Pure functions: `start_one` and `collect_one` compile into one program with the update."""
+
+    promise = "exact"
+
+    def __init__(self, env: Env, algorithm: Algorithm, envs: int, seeds: int = 1, with_states: bool = False):
+        self.env, self.algorithm = env, algorithm
+        self.prepared = prepare(WithState(env) if with_states else env, **algorithm.config.inputs)
+        self.spec = self.prepared.spec
+        self.envs, self.seeds = envs, seeds
+
+    # One seed
+
+    def start_one(self, key: Array) -> Actors:
+        """Reset B environments and begin with empty memories."""
+        reset_key, act_key = jax.random.split(key)
+        running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
+        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key)
+
+    def collect_one(
+        self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
+    ) -> tuple[Actors, Any]:
+        """Play `length` steps in B environments. Also returns what `keep` keeps of each, (T, B, ...)."""
+
+        def step(actors: Actors, _) -> tuple[Actors, Any]:
+            running, memory, key = actors
+            key, act_key, env_key = jax.random.split(key, 3)
+            action, next_memory, extras = self.algorithm.actor.act(
+                policy, running.observation, running.first, memory, act_key, greedy
+            )
+            env_keys = jax.random.split(env_key, running.first.shape[0])
+            next_running, timestep = jax.vmap(self.prepared.step)(env_keys, running, action)
+            transition = Transition(
+                observation=running.observation,
+                first=running.first,
+                memory=memory,
+                action=action,
+                extras=extras,
+                reward=timestep.reward,
+                terminated=timestep.terminated,
+                truncated=timestep.truncated,
+                next_observation=timestep.observation,
+                info=timestep.info,
+                agent_terminated=timestep.agent_terminated,
+            )
+            return Actors(next_running, next_memory, key), keep(transition)
+
+        return jax.lax.scan(step, actors, None, length)
+
+    # All seeds
+
+    def start(self, keys):
+        return over_seeds(self.start_one, self.seeds)(keys)
+
+    def collect(self, policy, actors, length, greedy=False, keep=whole_transition):
+        def one(policy, actors):
+            return self.collect_one(policy, actors, length, greedy, keep)
+
+        return over_seeds(one, self.seeds, (0, 0))(policy, actors)
+
+    def observation(self, actors):
+        return actors.running.observation
+
+    def shapes(self, length):
+        def both(key):
+            policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
+            actors = self.start_one(key)
+            return actors, self.collect_one(policy, actors, length)[1]
+
+        one = jax.eval_shape(both, jax.random.key(0))
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.seeds, *x.shape), x.dtype), one)

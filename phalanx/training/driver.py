@@ -1,0 +1,320 @@
+"""The driver takes a run from its set-up to its folder: compile, train, evaluate, save."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.callbacks import Callback, Evaluation, StopTraining
+from phalanx.errors import PhalanxError
+from phalanx.report.console import Console, megabytes
+from phalanx.report.metrics import MetricsWriter, read
+from phalanx.report.mirrors import mirrors
+from phalanx.training import checkpoint
+from phalanx.training.evaluate import Played, summary, training_row
+from phalanx.training.interrupt import Interrupted, stop_requests
+from phalanx.training.keys import Purpose
+from phalanx.training.loop import Carry, Tally
+from phalanx.training.memory import memory_parts, require_disk, require_memory
+from phalanx.training.programs import carry_shapes, compile_programs, play_many, seed_keys
+from phalanx.training.record import Record
+from phalanx.training.setup import Setup, statement
+
+# How long a program may run before the driver looks for a stop request, and the progress bar moves.
+SLICE_SECONDS = 1.0
+LARGE_CHECKPOINTS = 1e9  # bytes that a user should know of
+
+
+class Driver:
+    """Drives the programs of a run to the end of its budget."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        record: Record,
+        console: Console,
+        started: float,
+        callbacks: Sequence[Callback] = (),
+    ):
+        """`started` is the time.monotonic() of the command, from which seconds are counted."""
+        self.setup, self.record, self.console = setup, record, console
+        self.started, self.callbacks = started, callbacks
+        self.carry: Carry | None = None
+        self.earlier_seconds = 0.0
+        self.updates = 0
+        self.saved_at: int | None = None
+        self.rate = 0.0
+
+    # Before training
+
+    def begin(self, command: str, networks: Any = None) -> None:
+        """Compile, and make the folder when everything fits. `networks` maps the first learner to another."""
+        self.record.require_new()
+        memory = self._compile()
+        self.record.create(self.setup, memory, command)
+        self.metrics = self._writer()
+        self.initial_networks = networks
+        self.console.say(
+            f"results in {self.record.folder}", f"{self.seconds:.0f} s since the start; training begins", ""
+        )
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Go on from a checkpoint. Nothing in the folder is changed before everything fits."""
+        note = other_versions(saved)
+        carry = checkpoint.restore(saved, carry_shapes(self.setup.loop))
+        self._compile()
+        collector = self.setup.loop.collector
+        self.carry = carry._replace(actors=collector.restored(carry.actors))
+        self.metrics = self._writer()
+        self.metrics.require(saved.metrics_bytes)  # before anything is dropped
+        checkpoint.forget_after(saved)
+        self.metrics.rewind(saved.metrics_bytes)
+        self.updates = self.saved_at = saved.updates
+        self.earlier_seconds = saved.seconds
+        if collector.promise == "replayable":
+            note.append(
+                f"note: {collector.seeds * collector.envs} running episodes begin again from their seeds; "
+                f"everything else goes on to the bit"
+            )
+        self.console.say(*note, f"going on at {self.env_steps:,} env steps", "")
+        self.record.resumed(self.setup, self.env_steps)
+
+    def _compile(self) -> dict[str, int]:
+        """Say what will run, compile it, and make sure that it fits; the bytes that it will take."""
+        setup, say = self.setup, self.console.say
+        say(*statement(setup))
+        parts = memory_parts(setup)
+        held = sum(parts.values())
+        require_memory(setup, parts, held)
+        on_disk = require_disk(setup, parts, self.record.folder)
+        say("compiling ...")
+        self.programs = compile_programs(setup.loop, setup.evaluation)
+        total = self.programs.bytes_needed or held
+        require_memory(setup, parts, total)
+        shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
+        say(f"memory {megabytes(total)} ({shown}, the rest for learning)")
+        if on_disk > LARGE_CHECKPOINTS:
+            say(f"disk {megabytes(on_disk)} for checkpoints; --save-every writes them less often")
+        return {**parts, "total": total}
+
+    def _writer(self) -> MetricsWriter:
+        folder = self.record.folder
+        return MetricsWriter(folder, mirrors(folder, self.setup.resolved))
+
+    # The clock
+
+    @property
+    def seconds(self) -> float:
+        """Since the command started, earlier parts of a resumed run included."""
+        return self.earlier_seconds + time.monotonic() - self.started
+
+    @property
+    def env_steps(self) -> int:
+        """Of each seed."""
+        return self.updates * self.setup.algorithm.steps_per_update
+
+    @property
+    def seconds_left(self) -> float:
+        """To the end of the budget, at the current rate."""
+        steps = (self.setup.total_updates - self.updates) * self.setup.algorithm.steps_per_update
+        return steps * self.setup.config.seeds / self.rate if self.rate else 0.0
+
+    # Training
+
+    def run(self) -> None:
+        """Train to the end of the budget, evaluating and saving on the way."""
+        setup, total = self.setup, self.setup.total_updates
+        every, budget = setup.updates_between_evaluations, jnp.float32(setup.config.steps)
+        with self.record.failures_noted(), stop_requests() as stop:
+            try:
+                for callback in self.callbacks:
+                    callback.on_start(self.record.folder)
+                if self.carry is None:
+                    self._start()
+                self.console.begin(self.env_steps, total * setup.algorithm.steps_per_update)
+                count = 1
+                while self.updates < total:
+                    if stop.is_set():
+                        self._interrupt()
+                    until = min((self.updates // every + 1) * every, total)
+                    count, begin = min(count, until - self.updates), time.monotonic()
+                    assert self.carry is not None
+                    self.carry = self.programs.advance(self.carry, jnp.int32(count), budget)
+                    jax.block_until_ready(self.carry.updates)
+                    count = self._progress(count, time.monotonic() - begin)
+                    if self.updates == until:
+                        self.evaluate()
+                        count = 1
+            except StopTraining as reason:
+                self._stop_early(str(reason))
+            finally:
+                self.console.end()
+                self.metrics.close()
+            self._finish()
+
+    def _start(self) -> None:
+        """Begin at the beginning."""
+        self.carry = self.programs.init(jnp.array(self.setup.seeds, jnp.int32))
+        if self.initial_networks is not None:
+            self.carry = self.initial_networks(self.carry)
+        self.evaluate()
+
+    def _progress(self, count: int, seconds: float) -> int:
+        """Count updates that were made; how many to make before looking for a stop request again."""
+        self.updates += count
+        self.rate = count / seconds * self.setup.algorithm.steps_per_update * self.setup.config.seeds
+        self.console.progress(self.env_steps, self.rate, self.seconds_left)
+        return max(1, int(count / seconds * SLICE_SECONDS))
+
+    def _interrupt(self) -> NoReturn:
+        """Save, if there is anything new, and stop."""
+        assert self.carry is not None
+        if self.saved_at != self.updates:
+            self._refuse_breaches(jax.device_get(self.carry.tally))
+            self.save(score=None)
+        raise Interrupted(self.record.folder)
+
+    def _stop_early(self, reason: str) -> None:
+        if self.saved_at != self.updates:
+            self.save(score=None)
+        self.record.note(stopped_early=reason)
+        self.console.say(f"stopped early at {self.env_steps:,} env steps: {reason}")
+
+    # Evaluating
+
+    def evaluate(self) -> None:
+        """Play greedy episodes, write a row for each seed, save."""
+        setup, carry = self.setup, self.carry
+        assert carry is not None
+        tally, episodes, gradient_steps = jax.device_get(
+            (carry.tally, carry.episodes, carry.learner.gradient_steps)
+        )
+        self._refuse_breaches(tally)
+        policy = jax.vmap(setup.algorithm.policy)(carry.learner)
+        # The same episodes for all seeds: two curves then differ by their policies alone.
+        common = seed_keys(Purpose.CURVE, [0] * len(setup.seeds))
+        played = play_many(self.programs.play, policy, common, setup.config.eval_episodes)
+        rows = []
+        for i, seed in enumerate(setup.seeds):
+            own_played, own_tally = jax.tree.map(lambda x, i=i: x[i], (played, tally))
+            rows.append(
+                {
+                    "seed": seed,
+                    "env_steps": self.env_steps,
+                    "episodes": int(episodes[i]),
+                    "gradient_steps": int(gradient_steps[i]),
+                    "seconds": round(self.seconds, 3),
+                    **{f"eval/{name}": value for name, value in summary(own_played, setup.env.spec).items()},
+                    **training_row(own_tally, setup.env.spec),
+                }
+            )
+        scores = np.array([row["eval/return"] for row in rows], np.float32)
+        self.carry = self.programs.track_best(carry, jnp.asarray(scores))
+        self.metrics.write(rows)
+        if self._save_is_due:
+            self.save(score=float(scores.mean()))
+        self._show(rows)
+        for callback in self.callbacks:
+            callback.on_evaluation(Evaluation(self.record.folder, self.env_steps, rows))
+
+    def _show(self, rows: list[dict[str, Any]]) -> None:
+        names = ("eval/return", "eval/win_rate", "train/return")
+        present = [name for name in names if all(row.get(name) is not None for row in rows)]
+        means = {name: float(np.mean([row[name] for row in rows])) for name in present}
+        self.console.evaluation(self.env_steps, self.rate, self.seconds_left, means)
+
+    def _refuse_breaches(self, tally: Tally) -> None:
+        """Stop at what would make every later number meaningless. The last checkpoint stays good."""
+        if np.any(tally.no_action_available):
+            raise PhalanxError(
+                f"{self.setup.env.spec.name} left a living agent without any available action; "
+                f"`phalanx check-env` explains the contract"
+            )
+        for name, sums in tally.metrics.items():
+            if not np.isfinite(sums).all():
+                self._refuse_numbers(name)
+
+    def _refuse_numbers(self, name: str) -> NoReturn:
+        raise PhalanxError(
+            f"{name} is no longer finite after {self.env_steps:,} env steps: the last good state is "
+            f"in {self.record.checkpoints}; a smaller lr or max_grad_norm may help"
+        )
+
+    # Saving
+
+    @property
+    def _save_is_due(self) -> bool:
+        """Whether to save after an evaluation: always after the first and the last."""
+        if self.saved_at is None or self.updates == self.setup.total_updates:
+            return True
+        steps = (self.updates - self.saved_at) * self.setup.algorithm.steps_per_update
+        return steps >= (self.setup.config.save_every or 0)
+
+    def save(self, score: float | None) -> None:
+        """Write a checkpoint, unless the learner has NaNs."""
+        assert self.carry is not None
+        broken = checkpoint.first_nan(self.carry.without_replay().learner)
+        if broken is not None:
+            self._refuse_numbers(f"learner{broken}")
+        checkpoint.save(
+            self.record.checkpoints,
+            self.carry,
+            updates=self.updates,
+            score=score,
+            metrics_bytes=self.metrics.size,
+            seconds=self.seconds,
+            keep=self.setup.config.keep,
+        )
+        self.saved_at = self.updates
+
+    # The end
+
+    def _finish(self) -> None:
+        """Evaluate the last and the best parameters of each seed on its own episodes.
+
+        They were not used to choose the best, and differ from seed to seed, so that intervals over seeds
+        contain the variation over episodes.
+        """
+        assert self.carry is not None
+        last, best = jax.vmap(self.setup.algorithm.policy)(self.carry.learner), self.carry.best.policy
+        roots, episodes = seed_keys(Purpose.FINAL, self.setup.seeds), self.setup.config.final_episodes
+        final = {
+            name: per_seed(play_many(self.programs.play, policy, roots, episodes), self.setup)
+            for name, policy in (("last", last), ("best", best))
+        }
+        self.record.note(status="finished", seconds=round(self.seconds, 3), final=final)
+        for name, result in final.items():
+            shown = ", ".join(
+                f"{key} {result[key]:.3g}" for key in ("return", "win_rate", "length") if key in result
+            )
+            self.console.say(f"{name:>5} parameters, {result['episodes']} greedy episodes a seed: {shown}")
+        self.console.curve(read(self.record.folder))
+        self.console.say(f"finished in {self.seconds:.0f} s, compile included")
+        for callback in self.callbacks:
+            callback.on_end(self.record.folder, final)
+
+
+def per_seed(played: Played, setup: Setup) -> dict[str, Any]:
+    """Means over seeds, and each seed's own values, of episodes (S, E, ...)."""
+    rows = [
+        {"seed": seed, **summary(jax.tree.map(lambda x, i=i: x[i], played), setup.env.spec)}
+        for i, seed in enumerate(setup.seeds)
+    ]
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"}
+    return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
+
+
+def other_versions(saved: checkpoint.Checkpoint) -> list[str]:
+    """A line if a checkpoint was written with other versions or on another device, where sums may differ."""
+    changed = {
+        name: (was, now)
+        for name, now in checkpoint.circumstances().items()
+        if (was := (saved.versions or {}).get(name, now)) != now
+    }
+    if not changed:
+        return []
+    listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
+    return [f"note: the checkpoint was written with {listed}: the run goes on, but not to the bit"]

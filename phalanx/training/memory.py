@@ -1,0 +1,67 @@
+"""What a run takes on its device and on disk, before it starts; what does not fit is refused."""
+
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from phalanx import device
+from phalanx.config import RunConfig
+from phalanx.errors import PhalanxError
+from phalanx.report.console import megabytes
+from phalanx.training.programs import carry_shapes
+from phalanx.training.setup import Setup
+
+
+def memory_parts(setup: Setup) -> dict[str, int]:
+    """Bytes of what the run holds on its device, for all seeds, from shapes alone."""
+    carry = carry_shapes(setup.loop)
+    replay = carry.learner.replay
+    held = {
+        "learner": (carry.without_replay().learner, carry.best),
+        **({} if replay is None else {"replay": replay}),
+        "environments": carry.actors,
+        "rollout": setup.loop.shapes[1],
+    }
+    return {name: device.bytes_of(tree) for name, tree in held.items()}
+
+
+def require_memory(setup: Setup, parts: Mapping[str, int], needed: int) -> None:
+    """Refuse a run that does not fit on the device, and say what might."""
+    free = device.free_bytes()
+    if free is not None and needed > free:
+        raise PhalanxError(
+            f"this run needs {megabytes(needed)} of memory and {megabytes(free)} are free: "
+            f"{_smaller(setup.config, parts, free / needed)}"
+        )
+
+
+def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
+    """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take.
+
+    There are `keep` of them and the one that is being written; the best has no replay.
+    """
+    each = sum(size for name, size in parts.items() if name != "rollout")
+    needed = (setup.config.keep + 1) * each
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
+    free = shutil.disk_usage(there).free + taken
+    if needed > free:
+        replay = ", a smaller buffer" if "replay" in parts else ""
+        raise PhalanxError(
+            f"checkpoints of this run need {megabytes(needed)} and {megabytes(free)} are free in {there}: "
+            f"try --keep 1{replay}, or another --out"
+        )
+    return needed
+
+
+def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
+    """What to ask for when only a `share` of the memory is free."""
+    if run.seeds * share >= 1:
+        return f"try --seeds {int(run.seeds * share)}"
+    largest = max(parts, key=lambda part: parts[part])
+    if largest == "learner":
+        return "try smaller networks"
+    if largest == "replay":
+        return f"try a buffer {math.ceil(1 / share)} times smaller"
+    return f"try a batch {math.ceil(1 / share)} times smaller, or fewer environments"

@@ -1,0 +1,144 @@
+"""The programs of a run, which the driver calls: each maps over the seeds.
+
+With a compiled collector collecting and learning are one program. With a hosted one the update is compiled
+alone, and a Python loop steps the environments between two updates.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.training import keys
+from phalanx.training.collectors.base import Collector, over_seeds
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.evaluate import Played, play
+from phalanx.training.keys import Purpose
+from phalanx.training.loop import Carry, Loop
+from phalanx.types import Array, PyTree
+
+
+class Programs(NamedTuple):
+    """What the driver calls."""
+
+    init: Callable[[Array], Carry]
+    """the carry before the first step, from the seeds, (S,)"""
+    advance: Callable[[Carry, Array, Array], Carry]
+    """collect and update, a number of times, with a budget of env steps"""
+    play: Callable[[PyTree, Array], Played]
+    """greedy episodes with the policy of each seed, from a key each"""
+    track_best: Callable[[Carry, Array], Carry]
+    """keep the best policy, by the score of each seed"""
+    bytes_needed: int
+    """what `advance` takes on its device; 0 where the device does not say"""
+
+
+def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
+    """Compile everything that a run will call, at the same time."""
+    seeds, carry = loop.collector.seeds, carry_shapes(loop)
+    budget = jax.ShapeDtypeStruct((), jnp.float32)
+    numbers, scores = (jax.ShapeDtypeStruct((seeds,), kind) for kind in (jnp.int32, jnp.float32))
+    track_best = jax.jit(over_seeds(loop.track_best, seeds, (0, 0)), donate_argnums=0)
+    play_episodes = play_program(evaluation)
+    # The largest first: each is compiled while the next is traced.
+    if isinstance(loop.collector, Compiled):
+        policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
+        jobs = {
+            "learn": (advance_program(loop), (carry, jax.ShapeDtypeStruct((), jnp.int32), budget)),
+            "play": (play_episodes, (policy, seed_keys(Purpose.CURVE, [0] * seeds))),
+            "init": (jax.jit(over_seeds(loop.init, seeds)), (numbers,)),
+            "track_best": (track_best, (carry, scores)),
+        }
+    else:
+        jobs = {
+            "learn": (learn_program(loop), (carry, *loop.shapes, budget)),
+            "init": (jax.jit(over_seeds(loop.init, seeds, (0, 0))), (numbers, carry.actors)),
+            "track_best": (track_best, (carry, scores)),
+        }
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
+        done = {name: program.result() for name, program in compiling.items()}
+    needed = bytes_needed(done["learn"])
+    if isinstance(loop.collector, Compiled):
+        return Programs(done["init"], done["learn"], done["play"], done["track_best"], needed)
+    hosted = HostedTraining(loop, done["init"], done["learn"])
+    return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+
+
+def advance_program(loop: Loop):
+    """Collect and update, in one program."""
+    return jax.jit(over_seeds(loop.advance, loop.collector.seeds, (0, None, None)), donate_argnums=0)
+
+
+def learn_program(loop: Loop):
+    """One update, from a rollout that was collected outside."""
+
+    def learn(carry: Carry, actors: PyTree, rollout: PyTree, budget: Array) -> Carry:
+        return loop.update(budget, None, carry, (actors, rollout))
+
+    return jax.jit(over_seeds(learn, loop.collector.seeds, (0, 0, 0, None)), donate_argnums=0)
+
+
+class HostedTraining:
+    """Training on environments outside of the compiled programs."""
+
+    def __init__(self, loop: Loop, init: Any, learn: Any):
+        self.loop, self._init, self._learn = loop, init, learn
+        self._policy = jax.jit(jax.vmap(loop.algorithm.policy))
+
+    def init(self, seeds: Array) -> Carry:
+        environment_keys = jax.vmap(lambda seed: self.loop.keys(seed)[1])(seeds)
+        return self._init(seeds, self.loop.collector.start(environment_keys))
+
+    def advance(self, carry: Carry, updates: Array, budget: Array) -> Carry:
+        for _ in range(int(updates)):
+            policy = self._policy(carry.learner)
+            actors, rollout = self.loop.collector.collect(policy, carry.actors, self.loop.length)
+            carry = self._learn(carry, actors, rollout, budget)
+        return carry
+
+
+def carry_shapes(loop: Loop) -> Carry:
+    """The shapes of the carry of all seeds, (S, ...)."""
+    actors, _ = loop.shapes
+    seeds = jax.ShapeDtypeStruct((loop.collector.seeds,), jnp.int32)
+    return jax.eval_shape(jax.vmap(loop.init), seeds, actors)
+
+
+def play_program(evaluation: Collector) -> Any:
+    """The program that plays an episode in each environment of a collector."""
+
+    def run(policy: PyTree, keys: Array) -> Played:
+        return play(evaluation, policy, keys)
+
+    return jax.jit(run) if isinstance(evaluation, Compiled) else run
+
+
+def seed_keys(purpose: Purpose, seeds: list[int]) -> Array:
+    """The root keys of some seeds, (S,)."""
+    return jax.vmap(lambda seed: keys.root(purpose, seed))(jnp.array(seeds, jnp.uint32))
+
+
+def play_many(play_program: Callable[..., Played], policy: PyTree, roots: Array, episodes: int) -> Played:
+    """Play `episodes` with the policy of each seed, from its root key in `roots` (S,): (S, E, ...).
+
+    The program plays a fixed number at a time; the rest beyond `episodes` is dropped.
+    """
+    parts, played = [], 0
+    while played < episodes:
+        part_keys = jax.vmap(jax.random.fold_in, (0, None))(roots, len(parts))
+        parts.append(jax.device_get(play_program(policy, part_keys)))
+        played += parts[-1].length.shape[1]
+    return jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :episodes], *parts)
+
+
+def bytes_needed(program: Any) -> int:
+    """What a compiled program takes on its device; 0 where the device does not say."""
+    told = program.memory_analysis()
+    if told is None:
+        return 0
+    given_back = told.alias_size_in_bytes
+    return told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes - given_back
