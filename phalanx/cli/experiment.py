@@ -12,16 +12,21 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx experiment",
         usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--out DIR]",
-        description="Make every run of an experiment: what is done is skipped, what was interrupted goes on.",
+        description="Train all runs of an experiment. Finished runs are skipped, interrupted ones resumed.",
     )
     parser.add_argument("file", metavar="FILE.toml", help="an experiment file; see docs/experiments.md")
     parser.add_argument(
-        "--plan", action="store_true", help="try out each run for a moment and say what all will take"
+        "--plan",
+        action="store_true",
+        help="run each cell briefly and estimate time, memory and disk space",
     )
     parser.add_argument(
-        "--jobs", metavar="INT", default="1", help="runs at a time, each a process (default: 1)"
+        "--jobs",
+        metavar="INT",
+        default="1",
+        help="number of runs at a time, each in its own process (default: 1)",
     )
-    parser.add_argument("--out", metavar="DIR", help="default: results/experiments/FILE")
+    parser.add_argument("--out", metavar="DIR", help="output folder (default: results/experiments/FILE)")
     args = parser.parse(words)
     jobs = whole_number("--jobs", args.jobs)
     from phalanx import experiment

@@ -5,9 +5,11 @@ from phalanx.cli.parsing import Parser, add_team_options, require_run, team_opti
 
 def run(words: list[str]) -> int:
     """Do what the words say; returns the exit code."""
-    parser = Parser(prog="phalanx export", description="Write a team to one file, for phalanx.load_team.")
+    parser = Parser(
+        prog="phalanx export", description="Write trained policies to one file, for phalanx.load_team."
+    )
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("file", metavar="FILE.zip", help="what to write")
+    parser.add_argument("file", metavar="FILE.zip", help="file to write")
     add_team_options(parser)
     args = parser.parse(words)
     require_run(args.run)

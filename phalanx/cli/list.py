@@ -7,7 +7,9 @@ from phalanx.errors import PhalanxError, suggest
 
 def run(words: list[str]) -> int:
     """Do what the words say; returns the exit code."""
-    parser = Parser(prog="phalanx list", description="List what there is.")
+    parser = Parser(
+        prog="phalanx list", description="List algorithms, environments, presets and reference results."
+    )
     kinds = {
         "algorithms": registry.algorithms,
         "envs": registry.envs,

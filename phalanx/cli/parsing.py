@@ -155,10 +155,12 @@ def add_team_options(parser: Parser) -> None:
     parser.add_argument(
         "--which",
         choices=("best", "last"),
-        help="which parameters of a run (default: best; last where teams compete)",
+        help="best or last parameters of a run (default: best; last if teams compete)",
     )
-    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
-    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument("--team", metavar="INT", help="trained seed of the run (default: its first)")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
+    )
 
 
 def team_options(args: argparse.Namespace) -> dict[str, Any]:

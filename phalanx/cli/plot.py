@@ -10,7 +10,7 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx plot",
         usage="phalanx plot RUN ...  [--metric NAME] [--out FILE]",
-        description="Draw learning curves to PNG and SVG.",
+        description="Plot learning curves to PNG and SVG.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
     parser.add_argument(
@@ -18,14 +18,14 @@ def run(words: list[str]) -> int:
         metavar="NAME",
         action="append",
         default=[],
-        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; may be "
-        "given again (default: returns and wins)",
+        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; "
+        "repeatable (default: returns and win rates)",
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="without ending (default: RUN/plots/NAME, or plots/NAME for several runs, where NAME is curves "
-        "or says the metrics)",
+        help="output file without extension (default: RUN/plots/NAME, or plots/NAME for several runs, where "
+        "NAME is curves or made from the metrics)",
     )
     args = parser.parse(words)
     for each in args.runs:
