@@ -1,4 +1,4 @@
-"""The command line: one file a command, that parses, calls and prints. A mistake is one line, exit code 2."""
+"""The command line: one file per command. A user's mistake gives a one-line error and exit code 2."""
 
 import importlib
 import shlex
@@ -35,7 +35,7 @@ def _help() -> int:
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         return _help()
     if words[0] == "--version":

@@ -1,4 +1,4 @@
-"""`phalanx check-env`: hold an environment against the contract."""
+"""`phalanx check-env`: check an environment against the interface."""
 
 import sys
 
@@ -7,7 +7,7 @@ from phalanx.cli.parsing import Parser, add_options, given_tables, positionals
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx check-env",
         description="Play an environment and explain each violation of the interface.",

@@ -1,4 +1,4 @@
-"""`phalanx compare`: say which runs are better."""
+"""`phalanx compare`: compare runs."""
 
 import shlex
 from pathlib import Path
@@ -8,7 +8,7 @@ from phalanx.config import Option, convert
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx compare",
         usage="phalanx compare [NAME=]RUN ... | EXPERIMENT  [--metric [TASK=]NAME] [--steps INT] [--out DIR]",

@@ -1,4 +1,4 @@
-"""`phalanx doctor`: what this machine has, and whether training works on it."""
+"""`phalanx doctor`: check the machine and the installation."""
 
 import shutil
 import tempfile
@@ -9,7 +9,7 @@ from phalanx.cli.parsing import Parser
 
 
 def run(words: list[str]) -> int:
-    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 when all is well."""
+    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 on success."""
     Parser(
         prog="phalanx doctor",
         description="Print versions, device, memory and disk, and train for a few seconds.",

@@ -1,4 +1,4 @@
-"""`phalanx eval`: play greedy episodes."""
+"""`phalanx eval`: evaluate the greedy policy."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx eval",
         usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",

@@ -1,4 +1,4 @@
-"""`phalanx experiment`: make the runs of an experiment file."""
+"""`phalanx experiment`: train the runs of an experiment file."""
 
 import shlex
 import sys
@@ -8,7 +8,7 @@ from phalanx.cli.parsing import Parser, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx experiment",
         usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--out DIR]",

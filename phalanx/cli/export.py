@@ -1,10 +1,10 @@
-"""`phalanx export`: write a team to one file."""
+"""`phalanx export`: write trained policies to one file."""
 
 from phalanx.cli.parsing import Parser, add_team_options, require_run, team_options
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx export", description="Write trained policies to one file, for phalanx.load_team."
     )

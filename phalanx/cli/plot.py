@@ -1,4 +1,4 @@
-"""`phalanx plot`: draw learning curves."""
+"""`phalanx plot`: plot learning curves."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from phalanx.cli.parsing import Parser, require_run
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx plot",
         usage="phalanx plot RUN ...  [--metric NAME] [--out FILE]",

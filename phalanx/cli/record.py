@@ -4,7 +4,7 @@ from phalanx.cli.parsing import Parser, add_team_options, team_options, where_to
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx record",
         usage="phalanx record RUN FILE.npz  |  ALGORITHM ENV FILE.npz   [--episodes 100] [--sampled]",

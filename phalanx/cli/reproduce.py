@@ -1,4 +1,4 @@
-"""`phalanx reproduce`: make a reference result again."""
+"""`phalanx reproduce`: repeat a reference result."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from phalanx.cli.parsing import Parser, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx reproduce",
         description="Repeat a reference result with new seeds and check that it agrees.",

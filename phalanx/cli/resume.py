@@ -1,10 +1,10 @@
-"""`phalanx resume`: go on where a run stopped."""
+"""`phalanx resume`: continue a stopped run."""
 
 from phalanx.cli.parsing import Parser, require_run, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(prog="phalanx resume", description="Continue a stopped run, bit for bit.")
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--steps", metavar="INT", help="new budget in env steps")

@@ -10,7 +10,7 @@ from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     started = time.monotonic()
     parser = Parser(
         prog="phalanx train",
@@ -72,7 +72,7 @@ def run(words: list[str]) -> int:
 
 
 def _plain_flag(word: str, algorithm: str, config: type) -> str:
-    """An option without the table before it (`--run.steps`), unless that tells two options apart."""
+    """Drop the table prefix of an option (`--run.steps`), unless run and algorithm share the name."""
     if not word.startswith("--") or word.startswith("--env."):
         return word
     prefix, _, rest = word.removeprefix("--").partition("=")[0].rpartition(".")

@@ -1,4 +1,4 @@
-"""`phalanx watch`: write a page that plays a team."""
+"""`phalanx watch`: write an HTML page that plays episodes."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from phalanx.cli.parsing import (
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx watch",
         usage="phalanx watch RUN [RUN2 | ALGORITHM] | ALGORITHM ENV | REPLAY.json  [--episodes 3] [--gif]",
