@@ -18,7 +18,7 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--plan",
         action="store_true",
-        help="run each cell briefly and estimate time, memory and disk space",
+        help="try each run briefly and estimate time, memory and disk space",
     )
     parser.add_argument(
         "--jobs",
