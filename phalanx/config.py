@@ -47,30 +47,30 @@ class RunConfig:
 
     algorithm: str
     env: str
-    steps: int = option(1_000_000, "budget in env steps, for each seed", at_least=1)
-    seeds: int = option(1, "how many seeds to train in one compiled program", at_least=1, at_most=100_000)
-    seed: int = option(0, "the first seed; the others follow it", at_least=0, at_most=2**31 - 1)
+    steps: int = option(1_000_000, "training budget in env steps, for each seed", at_least=1)
+    seeds: int = option(1, "number of seeds, trained in one compiled program", at_least=1, at_most=100_000)
+    seed: int = option(0, "first random seed; further seeds count up from it", at_least=0, at_most=2**31 - 1)
     envs: int = option(
         64,
-        "parallel environments, for each seed: for speed; rollouts of batch_steps get shorter with more",
+        "parallel environments for each seed; more are faster and make rollouts of batch_steps shorter",
         at_least=1,
         at_most=2**24,
     )
     eval_every: int | None = option(
-        None, "env steps between evaluations (default: a twentieth of the budget)", at_least=1
+        None, "env steps between evaluations (default: a twentieth of --steps)", at_least=1
     )
-    eval_episodes: int = option(32, "greedy episodes in each evaluation, for each seed", at_least=1)
+    eval_episodes: int = option(32, "greedy episodes per evaluation, for each seed", at_least=1)
     final_episodes: int = option(
-        256, "greedy episodes in the final evaluation of the last and the best parameters", at_least=1
+        256, "greedy episodes in the final evaluation of the last and of the best parameters", at_least=1
     )
     save_every: int | None = option(
-        None, "env steps between checkpoints, which are written after evaluations (default: each)", at_least=1
+        None, "env steps between checkpoints, written after an evaluation (default: after each)", at_least=1
     )
-    keep: int = option(2, "how many of the last checkpoints to keep, besides the best", at_least=1)
-    init_from: str = option("", "a run folder: start from its networks instead of random ones")
-    tensorboard: bool = option(True, "write TensorBoard events beside metrics.jsonl")
-    wandb: str = option("", "a project of Weights & Biases to log to as well (needs the extra wandb)")
-    mlflow: str = option("", "an experiment of MLflow to log to as well (needs the extra mlflow)")
+    keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
+    init_from: str = option("", "run folder whose networks to start from, instead of random ones")
+    tensorboard: bool = option(True, "also log to TensorBoard")
+    wandb: str = option("", "also log to this Weights & Biases project (needs the extra wandb)")
+    mlflow: str = option("", "also log to this MLflow experiment (needs the extra mlflow)")
 
 
 class Option(NamedTuple):
@@ -111,8 +111,8 @@ def options_of(cls: type) -> dict[str, Option]:
             kind = str if all(isinstance(choice, str) for choice in choices) else kind
         if kind not in (bool, int, float, str):
             raise PhalanxError(
-                f"{cls.__name__}.{each.name} cannot be an option: make it a bool, int, float, str or a "
-                f"Literal of texts, one of them or None"
+                f"{cls.__name__}.{each.name} cannot be an option: its type must be bool, int, "
+                f"float, str or a Literal of strings, or one of these or None"
             )
         bounds = {k: each.metadata[k] for k in BOUNDS}
         found[each.name] = Option(
@@ -227,7 +227,7 @@ def by_table(algorithm: str, algorithm_config: type, options: Mapping[str, Any])
         if len(owners) > 1:
             raise PhalanxError(both_have(plain, algorithm))
         if plain in tables[owners[0]]:
-            raise PhalanxError(f"{plain} is given twice, with and without {owners[0]}. before it")
+            raise PhalanxError(f"{plain} is given twice, as {plain} and as {owners[0]}.{plain}")
         tables[owners[0]][plain] = value
     return tables
 
@@ -292,7 +292,7 @@ def to_toml(resolved: Resolved) -> str:
     """Write the merged configuration with the origin of every value behind it."""
     run = dataclasses.asdict(resolved.run)
     tables = {"run": run, "algorithm": dataclasses.asdict(resolved.algorithm), "env": resolved.env}
-    lines = ["# The merged configuration of this run. Behind each value stands its origin."]
+    lines = ["# The merged configuration of this run. The comment after each value is its origin."]
     for table, values in tables.items():
         lines += ["", f"[{table}]"]
         for name, value in values.items():

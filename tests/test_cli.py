@@ -64,7 +64,7 @@ WRONG = {
     "train mappo switch/2 --lr nan": "lr must be a finite number",
     "train mappo switch/2 --network cnn": "network must be one of mlp, gru",
     "train mappo switch/2 --share unit": "share must be all, team, type, agent",
-    "train --seeds 2 mappo switch/2": "say first what to train and where",
+    "train --seeds 2 mappo switch/2": "name an algorithm and an environment first",
     "train mappo switch/2 --critic-share 0;0": "critic_share must be all, team, type, agent",
     "train mappo switch/2 --reward own": "choose reward=mean",
     "train mappo switch/2 --envs 100": "cannot be cut into 100 environments",

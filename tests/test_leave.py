@@ -85,7 +85,7 @@ def test_values_of_actions_stop_where_their_agent_did():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"agent_terminated": jnp.zeros(2, bool)}, "has not at step"),
+        ({"agent_terminated": jnp.zeros(2, bool)}, "it must stay set"),
         ({"reward": jnp.ones(2)}, "got a reward at step"),
         ({"agent_terminated": None}, "must give agent_terminated"),
         ({"agent_terminated": jnp.ones(2, bool)}, "still lives"),

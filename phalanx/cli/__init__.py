@@ -1,4 +1,4 @@
-"""The command line: one file a command, that parses, calls and prints. A mistake is one line, exit code 2."""
+"""The command line: one file per command. A user's mistake gives a one-line error and exit code 2."""
 
 import importlib
 import shlex
@@ -10,18 +10,18 @@ from phalanx.errors import PhalanxError, suggest
 
 COMMANDS = {
     "train": "train a team: phalanx train mappo switch/2 --steps 2e5",
-    "resume": "go on where a run stopped, or on to a larger budget",
-    "eval": "play greedy episodes with a run's team, or with an untrained algorithm",
-    "watch": "write a page that plays a run's team in the browser, or two beside each other",
-    "record": "write the trajectories of a run's team to a file",
-    "export": "write a run's team to one file that needs nothing else",
-    "plot": "draw the learning curves of one or more runs",
-    "compare": "say which of some runs are better, and how sure that is: phalanx compare RUN... | EXPERIMENT",
-    "experiment": "make all runs that a file names, as a grid: phalanx experiment FILE.toml",
-    "reproduce": "make a reference result again with fresh seeds, and say whether it agrees",
+    "resume": "continue a stopped run, or extend it to a larger budget",
+    "eval": "evaluate the greedy policy of a run or of an untrained algorithm",
+    "watch": "write an HTML page that plays episodes of one run, or of two side by side",
+    "record": "write trajectories of a run to a file",
+    "export": "write the trained policies of a run to one file",
+    "plot": "plot the learning curves of one or more runs",
+    "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
+    "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",
+    "reproduce": "repeat a reference result with new seeds and check that it agrees",
     "list": "list algorithms, environments, presets and reference results",
-    "doctor": "say what this machine has, and train for a few seconds",
-    "check-env": "hold an environment of yours against the contract",
+    "doctor": "print versions, device and memory, and train for a few seconds",
+    "check-env": "check that your environment keeps to the interface",
 }
 
 
@@ -36,12 +36,17 @@ def _help(_: list[str]) -> int:
     print("usage: phalanx COMMAND ...\n")
     for name, line in COMMANDS.items():
         print(f"  {name:<{width}}  {line}")
-    print("\n`phalanx COMMAND --help` tells more.")
+    print("\n`phalanx COMMAND --help` describes a command.")
     return 0
 
 
+<<<<<<< HEAD
 def find(words: list[str]) -> Callable[[list[str]], int]:
     """The function that does what the first word says, with the words after it; it returns the exit code."""
+=======
+def run(words: list[str]) -> int:
+    """Run the command with these arguments; returns the exit code."""
+>>>>>>> docs
     if not words or words[0] in ("-h", "--help", "help"):
         return _help
     if words[0] == "--version":

@@ -1,4 +1,4 @@
-"""`phalanx check-env`: hold an environment against the contract."""
+"""`phalanx check-env`: check an environment against the interface."""
 
 import sys
 
@@ -7,9 +7,10 @@ from phalanx.cli.parsing import Parser, add_options, given_tables, positionals
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
-        prog="phalanx check-env", description="Explain each way in which an environment breaks the contract."
+        prog="phalanx check-env",
+        description="Play an environment and explain each violation of the interface.",
     )
     parser.add_argument(
         "env", metavar="MODULE:CLASS", help="your environment, or a name from `phalanx list envs`"

@@ -1,4 +1,4 @@
-"""`phalanx compare`: say which runs are better."""
+"""`phalanx compare`: compare runs."""
 
 import shlex
 from pathlib import Path
@@ -8,7 +8,7 @@ from phalanx.config import Option, convert
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx compare",
         usage="phalanx compare [NAME=]RUN ... | EXPERIMENT  [--metric [TASK=]NAME] [--steps INT] [--out DIR]",
@@ -22,16 +22,21 @@ def run(words: list[str]) -> int:
         metavar="NAME",
         action="append",
         default=[],
-        help="such as eval/return, or TASK=eval/return",
+        help="metric to compare, such as eval/return, or TASK=eval/return for one task",
     )
     parser.add_argument(
-        "--steps", metavar="INT", help="compare what all had by then (default: at their ends)"
+        "--steps", metavar="INT", help="compare at this number of env steps (default: at the end)"
     )
     parser.add_argument("--control", metavar="ARM", help="compare every arm with this one only")
     parser.add_argument(
-        "--threshold", metavar="FLOAT", default="0.8", help="of normalised score, for how soon (default: 0.8)"
+        "--threshold",
+        metavar="FLOAT",
+        default="0.8",
+        help="normalised score for the time to threshold (default: 0.8)",
     )
-    parser.add_argument("--out", metavar="DIR", help="default: results/compare, or EXPERIMENT/report")
+    parser.add_argument(
+        "--out", metavar="DIR", help="output folder (default: results/compare, or EXPERIMENT/report)"
+    )
     args = parser.parse(words)
     threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
     metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}

@@ -1,4 +1,4 @@
-"""`phalanx doctor`: what this machine has, and whether training works on it."""
+"""`phalanx doctor`: check the machine and the installation."""
 
 import shutil
 import tempfile
@@ -9,8 +9,11 @@ from phalanx.cli.parsing import Parser
 
 
 def run(words: list[str]) -> int:
-    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 when all is well."""
-    Parser(prog="phalanx doctor", description="What this machine has; trains for a moment.").parse(words)
+    """Print versions, device, memory, cache and disk, then train for a few seconds; 0 on success."""
+    Parser(
+        prog="phalanx doctor",
+        description="Print versions, device, memory and disk, and train for a few seconds.",
+    ).parse(words)
     from phalanx import api, device
     from phalanx.report.console import megabytes, table
 

@@ -1,4 +1,4 @@
-"""`phalanx eval`: play greedy episodes."""
+"""`phalanx eval`: evaluate the greedy policy."""
 
 import json
 from pathlib import Path
@@ -9,26 +9,28 @@ from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx eval",
         usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",
-        description="Play greedy episodes. A return is the mean over agents of the sum of their rewards.",
+        description="Evaluate the greedy policy. A return is the mean over agents of their summed rewards.",
     )
     parser.add_argument(
-        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to evaluate untrained"
     )
-    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
+    parser.add_argument("env", metavar="ENV", nargs="?", help="environment of an untrained algorithm")
     parser.add_argument(
         "--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)"
     )
     parser.add_argument(
         "--which",
         choices=("best", "last"),
-        help="which parameters of a run (default: best; last where teams compete)",
+        help="best or last parameters of a run (default: best; last if teams compete)",
     )
-    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
-    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     what, env = positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():

@@ -1,4 +1,4 @@
-"""`phalanx experiment`: make the runs of an experiment file."""
+"""`phalanx experiment`: train the runs of an experiment file."""
 
 import shlex
 import sys
@@ -8,20 +8,25 @@ from phalanx.cli.parsing import Parser, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx experiment",
         usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--out DIR]",
-        description="Make every run of an experiment: what is done is skipped, what was interrupted goes on.",
+        description="Train all runs of an experiment. Finished runs are skipped, interrupted ones resumed.",
     )
     parser.add_argument("file", metavar="FILE.toml", help="an experiment file; see docs/experiments.md")
     parser.add_argument(
-        "--plan", action="store_true", help="try out each run for a moment and say what all will take"
+        "--plan",
+        action="store_true",
+        help="try each run briefly and estimate time, memory and disk space",
     )
     parser.add_argument(
-        "--jobs", metavar="INT", default="1", help="runs at a time, each a process (default: 1)"
+        "--jobs",
+        metavar="INT",
+        default="1",
+        help="number of runs at a time, each in its own process (default: 1)",
     )
-    parser.add_argument("--out", metavar="DIR", help="default: results/experiments/FILE")
+    parser.add_argument("--out", metavar="DIR", help="output folder (default: results/experiments/FILE)")
     args = parser.parse(words)
     jobs = whole_number("--jobs", args.jobs)
     from phalanx import experiment

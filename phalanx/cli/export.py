@@ -1,13 +1,15 @@
-"""`phalanx export`: write a team to one file."""
+"""`phalanx export`: write trained policies to one file."""
 
 from phalanx.cli.parsing import Parser, add_team_options, require_run, team_options
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
-    parser = Parser(prog="phalanx export", description="Write a team to one file, for phalanx.load_team.")
+    """Run the command with these arguments; returns the exit code."""
+    parser = Parser(
+        prog="phalanx export", description="Write trained policies to one file, for phalanx.load_team."
+    )
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("file", metavar="FILE.zip", help="what to write")
+    parser.add_argument("file", metavar="FILE.zip", help="file to write")
     add_team_options(parser)
     args = parser.parse(words)
     require_run(args.run)

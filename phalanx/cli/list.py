@@ -1,4 +1,4 @@
-"""`phalanx list`: list what there is."""
+"""`phalanx list`: list algorithms, environments, presets and references."""
 
 from phalanx import registry
 from phalanx.cli.parsing import Parser
@@ -6,8 +6,10 @@ from phalanx.errors import PhalanxError, suggest
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
-    parser = Parser(prog="phalanx list", description="List what there is.")
+    """Run the command with these arguments; returns the exit code."""
+    parser = Parser(
+        prog="phalanx list", description="List algorithms, environments, presets and reference results."
+    )
     kinds = {
         "algorithms": registry.algorithms,
         "envs": registry.envs,

@@ -1,8 +1,8 @@
-"""What all commands parse with: argparse, kept to its public parts, with errors of one line.
+"""The argument parser of all commands: argparse with one-line errors, using only its public API.
 
-Which options there are depends on the words before them: the algorithm and the environment bring their own. A
-library that builds a command line from one type, such as tyro, must know that type first, and answers a
-mistake with a panel of its own; argparse takes options one by one and leaves errors to us.
+The options depend on the first arguments: the algorithm and the environment add their own. A library that
+builds a command line from one type, such as tyro, must know that type first and formats errors itself;
+argparse adds options one by one and lets us format errors.
 """
 
 import argparse
@@ -19,7 +19,7 @@ NEGATIVE_NUMBER = re.compile(r"-\d*\.?\d+([eE][+-]?\d+)?")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with one-line errors that know the nearest right word."""
+    """argparse with one-line errors that suggest the nearest valid name."""
 
     def __init__(self, **kwargs: Any):
         self.flags: list[str] = []
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         return self.noted(super().add_argument(*names, **kwargs))
 
     def noted(self, action: argparse.Action) -> argparse.Action:
-        """Remember what an action is called on the command line."""
+        """Keep the names of an action on the command line."""
         self.flags += action.option_strings
         self.positionals += [] if action.option_strings else [action.dest]
         return action
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         raise PhalanxError(message)
 
     def parse(self, words: list[str]) -> argparse.Namespace:
-        """Parse all words; an option that does not exist is answered with the nearest that do."""
+        """Parse all words; an unknown option is an error that suggests the nearest names."""
         args, unknown = self.parse_known_args(self._joined(words))
         if unknown:
             flag = unknown[0].partition("=")[0]
@@ -74,7 +74,7 @@ class YesNo(argparse.Action):
 
 
 def _shown_default(opt: Option, preset: Mapping[str, Any]) -> str:
-    """What a help text says that an option is, if nothing is said about it."""
+    """The default of an option as shown in its help text."""
     origin, value = ("preset", preset[opt.name]) if opt.name in preset else ("default", opt.default)
     if value is None:
         return ""
@@ -113,7 +113,7 @@ def add_options(
 
 
 def given_tables(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """What `add_options` was given on the command line, by table."""
+    """The options of `add_options` given on the command line, by table."""
     tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}
     for key, value in vars(args).items():
         table, _, name = key.partition(":")
@@ -123,7 +123,7 @@ def given_tables(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def positionals(parser: Parser, words: list[str], count: int) -> list[str | None]:
-    """The first arguments that are not options or their values: they bring options of their own along."""
+    """The first `count` positional arguments, which determine further options."""
     plain = [word for word in words if word not in ("-h", "--help")]
     if plain and plain[0].startswith("--env."):
         raise PhalanxError(
@@ -137,13 +137,13 @@ def positionals(parser: Parser, words: list[str], count: int) -> list[str | None
 
 
 def whole_number(flag: str, text: str | None, at_least: int = 1) -> Any:
-    """A whole number from the command line, checked as config fields are."""
+    """An integer from the command line, checked like config fields."""
     bounds = {"at_least": at_least}
     return convert(Option(flag, int, (), True, None, "", bounds), text, "command line")
 
 
 def require_run(folder: str) -> None:
-    """Refuse what is no run folder before anything heavy is imported."""
+    """Raise an error if `folder` is not a run folder, before heavy imports."""
     if not Path(folder).is_dir():
         raise PhalanxError(f"there is no run folder {folder}")
     if not (Path(folder) / "run.json").is_file():
@@ -151,24 +151,26 @@ def require_run(folder: str) -> None:
 
 
 def add_team_options(parser: Parser) -> None:
-    """Which of a run's teams to take."""
+    """Add options that select the parameters of a run."""
     parser.add_argument(
         "--which",
         choices=("best", "last"),
-        help="which parameters of a run (default: best; last where teams compete)",
+        help="best or last parameters of a run (default: best; last if teams compete)",
     )
-    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
-    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument("--team", metavar="INT", help="trained seed of the run (default: its first)")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
+    )
 
 
 def team_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What `add_team_options` was given."""
+    """The values of the options of `add_team_options`."""
     team = whole_number("--team", args.team, at_least=0)
     return {"which": args.which, "team": team, "checkpoint": args.checkpoint}
 
 
 def where_to_play(what: str, env: str | None) -> dict[str, Any]:
-    """Where a team plays: a run has its environment, an algorithm is told one."""
+    """The environment to play in: a run has its own, an untrained algorithm needs `env`."""
     if env is None and what in registry.algorithms():
         raise PhalanxError(f"say where {what} should play, as in {what} battle/3m")
     if env is None:

@@ -1,4 +1,4 @@
-"""`phalanx plot`: draw learning curves."""
+"""`phalanx plot`: plot learning curves."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from phalanx.cli.parsing import Parser, require_run
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx plot",
         usage="phalanx plot RUN ...  [--metric NAME] [--out FILE]",
-        description="Draw learning curves to PNG and SVG.",
+        description="Plot learning curves to PNG and SVG.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders")
     parser.add_argument(
@@ -18,14 +18,14 @@ def run(words: list[str]) -> int:
         metavar="NAME",
         action="append",
         default=[],
-        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; may be "
-        "given again (default: returns and wins)",
+        help="a metric of metrics.jsonl, such as learn/entropy, or 'learn/entropy/*' for all groups; "
+        "repeatable (default: returns and win rates)",
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="without ending (default: RUN/plots/NAME, or plots/NAME for several runs, where NAME is curves "
-        "or says the metrics)",
+        help="output file without extension (default: RUN/plots/NAME, or plots/NAME for several runs, where "
+        "NAME is curves or made from the metrics)",
     )
     args = parser.parse(words)
     for each in args.runs:

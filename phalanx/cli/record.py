@@ -4,7 +4,7 @@ from phalanx.cli.parsing import Parser, add_team_options, team_options, where_to
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx record",
         usage="phalanx record RUN FILE.npz  |  ALGORITHM ENV FILE.npz   [--episodes 100] [--sampled]",
@@ -13,12 +13,14 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
     )
-    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
-    parser.add_argument("file", metavar="FILE.npz", help="what to write; docs/watching.md says what is in it")
-    parser.add_argument("--episodes", metavar="INT", default="100", help="how many (default: 100)")
-    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    parser.add_argument("env", metavar="ENV", nargs="?", help="environment of an untrained algorithm")
     parser.add_argument(
-        "--sampled", action="store_true", help="draw actions as in training (default: greedy)"
+        "file", metavar="FILE.npz", help="file to write; docs/watching.md describes its arrays"
+    )
+    parser.add_argument("--episodes", metavar="INT", default="100", help="number of episodes (default: 100)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
+    parser.add_argument(
+        "--sampled", action="store_true", help="sample actions as in training (default: greedy)"
     )
     add_team_options(parser)
     args = parser.parse(words)

@@ -1,4 +1,4 @@
-"""`phalanx reproduce`: make a reference result again."""
+"""`phalanx reproduce`: repeat a reference result."""
 
 from pathlib import Path
 
@@ -7,18 +7,16 @@ from phalanx.cli.parsing import Parser, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx reproduce",
-        description="Run what a reference result ran, with fresh seeds, and say whether it agrees.",
+        description="Repeat a reference result with new seeds and check that it agrees.",
     )
-    parser.add_argument("id", metavar="ID", help="from `phalanx list references`")
+    parser.add_argument("id", metavar="ID", help="a name from `phalanx list references`")
     parser.add_argument(
-        "--seeds", metavar="INT", help="how many fresh seeds (default: as many as the reference)"
+        "--seeds", metavar="INT", help="number of new seeds (default: as many as the reference)"
     )
-    parser.add_argument(
-        "--seed", metavar="INT", help="the first of them (default: after the reference's last)"
-    )
+    parser.add_argument("--seed", metavar="INT", help="first new seed (default: after the reference's last)")
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/reproduce/ID)")
     args = parser.parse(words)
     seeds, seed = (

@@ -1,19 +1,21 @@
-"""`phalanx resume`: go on where a run stopped."""
+"""`phalanx resume`: continue a stopped run."""
 
 from phalanx.cli.parsing import Parser, require_run, whole_number
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
-    parser = Parser(prog="phalanx resume", description="Go on where a run stopped, to the bit.")
+    """Run the command with these arguments; returns the exit code."""
+    parser = Parser(prog="phalanx resume", description="Continue a stopped run, bit for bit.")
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--steps", metavar="INT", help="another budget in env steps than the run has")
+    parser.add_argument("--steps", metavar="INT", help="new budget in env steps")
     parser.add_argument(
         "--lr-horizon",
         metavar="INT",
-        help="over how many env steps the learning rates fell; needed where that was the earlier budget",
+        help="env steps of learning-rate decay; needed if the rates decayed over the old budget",
     )
-    parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
+    )
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)

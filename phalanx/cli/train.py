@@ -10,20 +10,22 @@ from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     started = time.monotonic()
     parser = Parser(
         prog="phalanx train",
         usage="phalanx train ALGORITHM ENV [options]",
-        description="Train a team and leave everything about it in a run folder.",
-        epilog="`phalanx train ALGORITHM ENV --help` lists their own options too.",
+        description="Train a team and write checkpoints, metrics and configuration to a run folder.",
+        epilog="`phalanx train ALGORITHM ENV --help` also lists the options of ALGORITHM and ENV.",
         add_help=False,
     )
     parser.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", help="such as mappo, or package.module:Class"
     )
     parser.add_argument("env", metavar="ENV", nargs="?", help="such as switch/2, or package.module:Class")
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with tables [run], [algorithm], [env]")
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of options with tables [run], [algorithm], [env]"
+    )
     parser.add_argument(
         "--preset",
         metavar="NAME",
@@ -31,11 +33,11 @@ def run(words: list[str]) -> int:
         help="auto (default), none, or a name from `phalanx list presets`",
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
-    parser.add_argument("-h", "--help", action="store_true", help="show this and exit")
+    parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
     named = [word for word in words[:2] if not word.startswith("-")]
     if len(named) < 2 and not {"-h", "--help"} & set(words):
         raise PhalanxError(
-            "say first what to train and where: phalanx train ALGORITHM ENV, such as mappo switch/2"
+            "name an algorithm and an environment first: phalanx train ALGORITHM ENV, such as mappo switch/2"
         )
     layer = registry.preset(named[0], named[1], "auto") if len(named) == 2 else None
     preset = layer.values if layer else {}
@@ -69,7 +71,7 @@ def run(words: list[str]) -> int:
 
 
 def _plain_flag(word: str, algorithm: str, config: type) -> str:
-    """An option without the table before it (`--run.steps`), unless that tells two options apart."""
+    """Drop the table prefix of an option (`--run.steps`), unless run and algorithm share the name."""
     if not word.startswith("--") or word.startswith("--env."):
         return word
     prefix, _, rest = word.removeprefix("--").partition("=")[0].rpartition(".")

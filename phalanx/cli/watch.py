@@ -1,4 +1,4 @@
-"""`phalanx watch`: write a page that plays a team."""
+"""`phalanx watch`: write an HTML page that plays episodes."""
 
 from pathlib import Path
 
@@ -14,25 +14,28 @@ from phalanx.cli.parsing import (
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; returns the exit code."""
+    """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx watch",
         usage="phalanx watch RUN [RUN2 | ALGORITHM] | ALGORITHM ENV | REPLAY.json  [--episodes 3] [--gif]",
-        description="Play a team greedily and write one page that shows it in any browser.",
+        description="Play greedy episodes and write an HTML page that shows them in any browser.",
     )
     parser.add_argument(
         "what",
         metavar="RUN | ALGORITHM | REPLAY.json",
-        help="a run folder, an algorithm to watch untrained, or what StarCraft2Env.save_replay() wrote",
+        help="a run folder, an untrained algorithm, or a file written by StarCraft2Env.save_replay()",
     )
     parser.add_argument(
-        "other", metavar="RUN2 | ENV", nargs="?", help="another team beside it, or where to play"
+        "other",
+        metavar="RUN2 | ENV",
+        nargs="?",
+        help="a second run to show beside it, or the environment of an algorithm",
     )
-    parser.add_argument("--episodes", metavar="INT", default="3", help="how many (default: 3)")
-    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
-    parser.add_argument("--out", metavar="FILE", help="the page (default: RUN/watch.html)")
-    parser.add_argument("--gif", action="store_true", help="write a film beside the page")
-    parser.add_argument("--mp4", action="store_true", help="the same as MP4 (needs the extra `video`)")
+    parser.add_argument("--episodes", metavar="INT", default="3", help="number of episodes (default: 3)")
+    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
+    parser.add_argument("--out", metavar="FILE", help="file to write (default: RUN/watch.html)")
+    parser.add_argument("--gif", action="store_true", help="also write a GIF")
+    parser.add_argument("--mp4", action="store_true", help="also write an MP4 (needs the extra `video`)")
     add_team_options(parser)
     args = parser.parse(words)
     is_run = (Path(args.what) / "run.json").is_file()

@@ -196,7 +196,7 @@ def _after_ends(
     """What is wrong with agents that had `ended` (B, A) before this time step."""
     gone = ended & running[:, None]
     if spec.agents_end and (gone & ~np.asarray(now.agent_terminated)).any():
-        yield f"an agent that had ended has not at step {t}: agent_terminated must stay set."
+        yield f"agent_terminated is unset at step {t} for an agent that had ended: it must stay set."
     if np.asarray(now.reward)[gone].any():
         yield f"an agent that had ended got a reward at step {t}."
 
@@ -228,12 +228,12 @@ def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator
         if not np.isfinite(values).all():
             yield f"{name} is not finite at step {t}."
     if now.agent_terminated is not None and (seen.alive & now.agent_terminated)[running].any():
-        yield f"an agent has ended by step {t} and still lives: mark it dead with the step that ends it."
+        yield f"an agent has ended by step {t} and still lives: mark it dead at the step that ends it."
     over = now.terminated | now.truncated
     if now.agent_terminated is not None:
         waits = ~seen.alive & ~now.agent_terminated & ~over[:, None]
         if waits[running].any():
-            yield f"an agent is dead at step {t} and has not ended: with spec.agents_end the two are one."
+            yield f"an agent is dead at step {t} but has not ended, as spec.agents_end demands."
     helpless = alive & ~seen.avail.any(-1) & ~over[:, None]
     if helpless.any():
         agent = spec.agents[int(np.argwhere(helpless)[0][1])]

@@ -48,7 +48,7 @@ class Identity(Env):
     """Each agent sees a target and is paid 1 for choosing it. The least that must be learnt."""
 
     actions: int = option(3, "number of actions", at_least=2)
-    time_limit: int = option(8, "steps after which an episode is cut", at_least=1)
+    time_limit: int = option(8, "steps after which an episode is truncated", at_least=1)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -71,8 +71,8 @@ class Identity(Env):
 class Memory(Env):
     """Every step shows a random bit; 1 is paid for repeating the bit of `delay` steps ago."""
 
-    delay: int = option(2, "how many steps ago the bit was shown", at_least=1)
-    time_limit: int = option(12, "steps after which an episode is cut", at_least=1)
+    delay: int = option(2, "number of steps since the bit was shown", at_least=1)
+    time_limit: int = option(12, "steps after which an episode is truncated", at_least=1)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -120,7 +120,7 @@ class TwoStep(Env):
 class Forever(Env):
     """Pays 1 every step. Cut by the time limit, every state is worth 1/(1-gamma); with `ends`, it is not."""
 
-    ends: bool = option(False, "end truly at the limit, instead of being cut there")
+    ends: bool = option(False, "terminate at the time limit instead of truncating")
     time_limit: int = option(10, "length of an episode", at_least=1)
 
     @cached_property
@@ -154,7 +154,7 @@ class Cued(NamedTuple):
 class Delayed(Env):
     """A cue is shown once; whether both answered it at once is paid only `delay` steps later."""
 
-    delay: int = option(6, "steps between the answer and its pay", at_least=1)
+    delay: int = option(6, "steps between the answer and its reward", at_least=1)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -193,7 +193,7 @@ class Roles(Env):
     chosen is led astray, and `won` tells.
     """
 
-    time_limit: int = option(8, "steps after which an episode is cut", at_least=1)
+    time_limit: int = option(8, "steps after which an episode is truncated", at_least=1)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -245,8 +245,8 @@ class Death(Env):
     The row of the dead is filled with large garbage, and it has no action.
     """
 
-    time_limit: int = option(8, "steps after which an episode is cut", at_least=2)
-    garbage: float = option(300.0, "how large the numbers in a dead agent's row are", at_least=0)
+    time_limit: int = option(8, "steps after which an episode is truncated", at_least=2)
+    garbage: float = option(300.0, "magnitude of the numbers in a dead agent's row", at_least=0)
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -308,7 +308,7 @@ class Leave(Env):
     Patience pays. Who leaves earns nothing more, while the other goes on. After the last step all is over.
     """
 
-    time_limit: int = option(8, "steps after which all is over", at_least=2)
+    time_limit: int = option(8, "maximum length of an episode", at_least=2)
 
     @cached_property
     def spec(self) -> EnvSpec:

@@ -54,9 +54,9 @@ class Switch(Env):
     """
 
     agents: int = option(2, "number of agents", at_least=2, at_most=4)
-    clock: bool = option(False, "add the time (step over limit) to each observation")
-    full_observability: bool = option(False, "each agent sees every agent's observation")
-    time_limit: int = option(50, "steps after which an episode is cut", at_least=1)
+    clock: bool = option(False, "add the time (step / time limit) to each observation")
+    full_observability: bool = option(False, "each agent sees the observations of all agents")
+    time_limit: int = option(50, "steps after which an episode is truncated", at_least=1)
 
     @cached_property
     def spec(self) -> EnvSpec:

@@ -54,28 +54,28 @@ class Battle(Env):
     """
 
     scenario: str
-    stats: Stats = option("liberty", "unit figures: of the game data that SMAC uses, or of its successor")
+    stats: Stats = option("liberty", "unit statistics: of the game data that SMAC uses, or of its successor")
     reward: Literal["absolute", "clamped", "signed", "sparse"] = option(
         "absolute",
-        "damage and kills as SMAC counts them (the absolute value, so that enemy regeneration pays a "
-        "little too), the same clamped at 0 as in SMACv2, less own losses, or only for the outcome",
+        "absolute: damage and kills as in SMAC (absolute change, so enemy regeneration is rewarded too); "
+        "clamped: at least 0, as in SMACv2; signed: minus own losses; sparse: only the outcome",
     )
-    reward_death: float = option(10.0, "for each enemy killed")
-    reward_win: float = option(200.0, "for a victory")
-    reward_defeat: float = option(0.0, "for a defeat")
+    reward_death: float = option(10.0, "reward for each enemy killed")
+    reward_win: float = option(200.0, "reward for a victory")
+    reward_defeat: float = option(0.0, "reward for a defeat")
     reward_negative_scale: float = option(0.5, "weight of own losses, with reward=signed")
     reward_scale: bool = option(True, "scale rewards so that a clean victory sums to reward_scale_rate")
-    reward_scale_rate: float = option(20.0, "what a clean victory then sums to", above=0)
-    obs_last_action: bool = option(False, "show each agent the last actions of the allies it sees")
-    obs_timestep: bool = option(False, "show each agent the time (step over limit)")
-    obs_pathing: bool = option(False, "show each agent which of 8 cells around it are walkable")
-    obs_height: bool = option(False, "show each agent the height of 9 cells around it")
-    obs_all_health: bool = option(True, "show each agent the health and shields of others")
-    obs_own_health: bool = option(True, "show each agent its own health and shield")
-    state_last_action: bool = option(True, "show all last actions in the state")
-    state_timestep: bool = option(False, "show the time (step over limit) in the state")
+    reward_scale_rate: float = option(20.0, "scaled return of a clean victory", above=0)
+    obs_last_action: bool = option(False, "observe the last actions of visible allies")
+    obs_timestep: bool = option(False, "observe the time (step / time limit)")
+    obs_pathing: bool = option(False, "observe which of 8 surrounding cells are walkable")
+    obs_height: bool = option(False, "observe the height of 9 cells around the agent")
+    obs_all_health: bool = option(True, "observe the health and shields of others")
+    obs_own_health: bool = option(True, "observe the agent's own health and shield")
+    state_last_action: bool = option(True, "add all last actions to the state")
+    state_timestep: bool = option(False, "add the time (step / time limit) to the state")
     state: Literal["global", "agent"] = option(
-        "global", "the state of SMAC, or one for each agent, as MAPPO's authors give their critic"
+        "global", "global: SMAC's state; agent: agent-specific states, as in MAPPO's paper"
     )
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""

@@ -41,13 +41,13 @@ class BattleV2(Battle):
     allies: int = 5
     enemies: int = 5
     reward: Literal["absolute", "clamped", "signed", "sparse"] = with_default(Battle, "reward", "clamped")
-    unit_ranges: bool = option(True, "sight and attack mask go by unit type, else they are 9 and 6 cells")
-    obs_position: bool = option(True, "show each agent where it is")
-    conic_view: bool = option(False, "agents see and aim only where they look, and choose where")
+    unit_ranges: bool = option(True, "sight and attack range depend on the unit type; else 9 and 6 cells")
+    obs_position: bool = option(True, "add the agent's position to its observation")
+    conic_view: bool = option(False, "agents see and aim only within a cone, whose direction they choose")
     prob_obs_enemy: float = option(
         1.0,
-        "chance that an agent may see an enemy that another saw first; 0 is the EPO variant, where each "
-        "enemy is seen by one agent only",
+        "probability that an agent may see an enemy that another saw first; 0 is the EPO variant, in which "
+        "each enemy is seen by one agent only",
         at_least=0,
         at_most=1,
     )

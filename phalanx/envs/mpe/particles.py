@@ -72,9 +72,9 @@ class ParticleEnv(Env):
     for the moves (the first does nothing, the others pull their way), then one a word.
     """
 
-    max_cycles: int = option(25, "steps after which an episode is cut", at_least=1)
-    continuous_actions: bool = option(False, "actions are vectors of numbers from 0 to 1")
-    dynamic_rescaling: bool = option(True, "draw bodies to the scale of the camera")
+    max_cycles: int = option(25, "steps after which an episode is truncated", at_least=1)
+    continuous_actions: bool = option(False, "continuous actions: vectors of numbers from 0 to 1")
+    dynamic_rescaling: bool = option(True, "scale drawn bodies with the camera")
 
     # What a scenario says
 

@@ -25,10 +25,10 @@ class SimpleAdversary(ParticleEnv):
     name = "simple_adversary"
     agents: int = option(2, "number of good agents, and of landmarks", at_least=1, at_most=64)
     adversary: Literal["learning", "scripted"] = option(
-        "learning", "scripted: the adversary follows a fixed rule, and only good agents are agents"
+        "learning", "scripted: the adversary follows a fixed rule and is not an agent"
     )
-    agent_neighbors: int | None = option(None, "see only so many nearest agents", at_least=1)
-    landmark_neighbors: int | None = option(None, "see only so many nearest landmarks", at_least=1)
+    agent_neighbors: int | None = option(None, "observe only this many nearest agents", at_least=1)
+    landmark_neighbors: int | None = option(None, "observe only this many nearest landmarks", at_least=1)
 
     @cached_property
     def bodies(self):

@@ -25,7 +25,7 @@ class SimpleReference(ParticleEnv):
 
     name = "simple_reference"
     local_ratio: float = option(
-        0.5, "weight of what an agent brings about itself against the mean of both", at_least=0, at_most=1
+        0.5, "weight of an agent's own reward relative to the mean of both", at_least=0, at_most=1
     )
 
     @cached_property

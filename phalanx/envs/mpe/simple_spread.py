@@ -22,12 +22,12 @@ class SimpleSpread(ParticleEnv):
     """Cooperative navigation."""
 
     name = "simple_spread"
-    agents: int = option(3, "number of agents and of landmarks", at_least=1, at_most=64)
-    local_ratio: float = option(0.5, "weight of the own collisions against coverage", at_least=0, at_most=1)
-    terminate_on_success: bool = option(False, "end the episode when every landmark is covered")
-    collision_penalty: bool = option(True, "without it: stage 0 of mpe2's curriculum")
-    agent_neighbors: int | None = option(None, "see only so many nearest agents", at_least=1)
-    landmark_neighbors: int | None = option(None, "see only so many nearest landmarks", at_least=1)
+    agents: int = option(3, "number of agents, and of landmarks", at_least=1, at_most=64)
+    local_ratio: float = option(0.5, "weight of own collisions relative to coverage", at_least=0, at_most=1)
+    terminate_on_success: bool = option(False, "terminate when every landmark is covered")
+    collision_penalty: bool = option(True, "penalise collisions; off is stage 0 of mpe2's curriculum")
+    agent_neighbors: int | None = option(None, "observe only this many nearest agents", at_least=1)
+    landmark_neighbors: int | None = option(None, "observe only this many nearest landmarks", at_least=1)
 
     @cached_property
     def bodies(self):

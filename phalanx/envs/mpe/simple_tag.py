@@ -41,14 +41,14 @@ class SimpleTag(ParticleEnv):
     adversaries: int = option(3, "number of adversaries", at_least=1, at_most=64)
     obstacles: int = option(2, "number of obstacles", at_least=0, at_most=64)
     prey: Literal["learning", "scripted"] = option(
-        "learning", "scripted: prey flees by a fixed rule, and only adversaries are agents"
+        "learning", "scripted: prey flees by a fixed rule and is not an agent"
     )
     prey_speed: float = option(
-        1.0, "share of full speed and force that prey has (mpe2's curriculum: 0.5, 0.75, 1)", above=0
+        1.0, "factor on the speed and force of prey (mpe2's curriculum: 0.5, 0.75, 1)", above=0
     )
-    terminate_on_success: bool = option(False, "end the episode when all prey is being caught")
-    agent_neighbors: int | None = option(None, "see only so many nearest agents", at_least=1)
-    landmark_neighbors: int | None = option(None, "see only so many nearest obstacles", at_least=1)
+    terminate_on_success: bool = option(False, "terminate when all prey is being caught")
+    agent_neighbors: int | None = option(None, "observe only this many nearest agents", at_least=1)
+    landmark_neighbors: int | None = option(None, "observe only this many nearest obstacles", at_least=1)
 
     landmarks_within = 0.9
 

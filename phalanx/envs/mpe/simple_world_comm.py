@@ -26,9 +26,9 @@ class SimpleWorldComm(ParticleEnv):
 
     name = "simple_world_comm"
     good: int = option(2, "number of prey", at_least=1, at_most=64)
-    adversaries: int = option(4, "number of adversaries, the leader among them", at_least=1, at_most=64)
+    adversaries: int = option(4, "number of adversaries, including the leader", at_least=1, at_most=64)
     obstacles: int = option(1, "number of obstacles", at_least=0, at_most=64)
-    food: int = option(2, "number of places with food", at_least=1, at_most=64)
+    food: int = option(2, "number of food locations", at_least=1, at_most=64)
     forests: int = option(2, "number of forests", at_least=0, at_most=64)
 
     landmarks_within = 0.9
