@@ -38,7 +38,7 @@ def run(words: list[str]) -> int:
     from rich.console import Console
 
     from phalanx.report import comparison
-    from phalanx.report.compare import gather
+    from phalanx.report.compare import gather, terminal
 
     out, found = gather(
         args.what,
@@ -50,7 +50,7 @@ def run(words: list[str]) -> int:
     files = comparison.write(
         found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words])
     )
-    Console().print(comparison.rich_table(found))
+    Console().print(terminal.table(found))
     for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
         print(line)
     print(f"report: {files[0]}")

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from phalanx import __version__
 from phalanx.errors import PhalanxError
 from phalanx.report import figures
 from phalanx.report import statistics as st
-from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval
+from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval, summary
 from phalanx.report.console import duration
 from phalanx.report.plots import thousands
 
@@ -46,7 +45,7 @@ def write(this: Comparison, out: Path, command: str) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         page.write_text(html(this, command), encoding="utf-8")
-        (out / "comparison.json").write_text(json.dumps(this.summary(), indent=1) + "\n", encoding="utf-8")
+        (out / "comparison.json").write_text(json.dumps(summary(this), indent=1) + "\n", encoding="utf-8")
         (out / "marl_eval.json").write_text(json.dumps(marl_eval(this)) + "\n", encoding="utf-8")
     except OSError as error:
         raise PhalanxError(f"cannot write {out}: {error.strerror}") from None
@@ -253,17 +252,3 @@ def _terms() -> str:
     return (
         "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in MEANINGS.items()) + "</dl>"
     )
-
-
-def rich_table(this: Comparison) -> Any:
-    """The scores for a terminal: means over seeds on every task, and the IQM over all."""
-    from rich.table import Table
-
-    def stacked(interval: st.Interval) -> str:
-        return between(interval).replace(" [", "\n[")
-
-    table = Table("arm", *this.tasks, "IQM", title=this.title, title_justify="left", title_style="bold")
-    for arm in this.arms:
-        tasks = [this.mean(arm, task) for task in this.tasks]
-        table.add_row(arm, *map(stacked, [*tasks, this.aggregates[arm]["IQM"]]))
-    return table
