@@ -150,15 +150,42 @@ def require_run(folder: str) -> None:
         raise PhalanxError(f"{folder} is not a run folder: it has no run.json")
 
 
-def add_team_options(parser: Parser) -> None:
-    """Which of a run's teams to take."""
+def add_players(parser: Parser) -> None:
+    """Who plays, and where if that is not a run."""
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="where an untrained algorithm plays")
+
+
+def add_episodes(parser: Parser, count: int, what: str = "how many") -> None:
+    """How many episodes to play, and which."""
+    parser.add_argument("--episodes", metavar="INT", default=str(count), help=f"{what} (default: {count})")
+    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+
+
+def episode_options(args: argparse.Namespace) -> dict[str, int]:
+    """What `add_episodes` was given."""
+    return {
+        "episodes": whole_number("--episodes", args.episodes),
+        "seed": whole_number("--seed", args.seed, at_least=0),
+    }
+
+
+def add_parameters(parser: Parser) -> None:
+    """Which parameters of a run to take."""
     parser.add_argument(
         "--which",
         choices=("best", "last"),
         help="which parameters of a run (default: best; last where teams compete)",
     )
-    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
     parser.add_argument("--checkpoint", metavar="NAME", help="one in RUN/checkpoints (default: the newest)")
+
+
+def add_team_options(parser: Parser) -> None:
+    """Which of a run's teams to take."""
+    add_parameters(parser)
+    parser.add_argument("--team", metavar="INT", help="which of a run's seeds (default: its first)")
 
 
 def team_options(args: argparse.Namespace) -> dict[str, Any]:

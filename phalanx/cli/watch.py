@@ -5,11 +5,12 @@ from pathlib import Path
 from phalanx import registry
 from phalanx.cli.parsing import (
     Parser,
+    add_episodes,
     add_team_options,
+    episode_options,
     require_run,
     team_options,
     where_to_play,
-    whole_number,
 )
 
 
@@ -28,8 +29,7 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "other", metavar="RUN2 | ENV", nargs="?", help="another team beside it, or where to play"
     )
-    parser.add_argument("--episodes", metavar="INT", default="3", help="how many (default: 3)")
-    parser.add_argument("--seed", metavar="INT", default="0", help="which episodes (default: 0)")
+    add_episodes(parser, 3)
     parser.add_argument("--out", metavar="FILE", help="the page (default: RUN/watch.html)")
     parser.add_argument("--gif", action="store_true", help="write a film beside the page")
     parser.add_argument("--mp4", action="store_true", help="the same as MP4 (needs the extra `video`)")
@@ -40,10 +40,7 @@ def run(words: list[str]) -> int:
     where = {} if is_run or is_replay else where_to_play(args.what, args.other)
     if is_run and args.other is not None and args.other not in registry.algorithms():
         require_run(args.other)
-    numbers = {
-        name: whole_number(f"--{name}", getattr(args, name), least)
-        for name, least in (("episodes", 1), ("seed", 0))
-    }
+    numbers = episode_options(args)
     from phalanx import api
 
     other = args.other if is_run or is_replay else None
