@@ -1,8 +1,11 @@
 """The command line: one file a command, that parses, calls and prints. A mistake is one line, exit code 2."""
 
+import contextlib
 import importlib
+import logging
 import shlex
 import sys
+from collections.abc import Iterator
 
 from phalanx import __version__
 from phalanx.errors import PhalanxError, suggest
@@ -47,10 +50,32 @@ def run(words: list[str]) -> int:
     return command.run(words[1:])
 
 
+class _Lines(logging.Handler):
+    """Log records as plain lines. `sys.stderr` is looked up each time: a progress bar replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _logged_to_stderr() -> Iterator[None]:
+    """Show what phalanx logs, once, also if a library gives the root logger a handler of its own."""
+    logger, handler = logging.getLogger("phalanx"), _Lines(logging.WARNING)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(handler)
+
+
 def main() -> None:
     """The `phalanx` command."""
     try:
-        sys.exit(run(sys.argv[1:]))
+        with _logged_to_stderr():
+            sys.exit(run(sys.argv[1:]))
     except PhalanxError as error:
         print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
