@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.envs.battle import units
-from phalanx.envs.battle.observe import FIRST_TARGET, NO_OP, NORTH, SHOOT, SOUTH
+from phalanx.envs.battle.layout import FIRST_TARGET, NO_OP, NORTH, SOUTH
+from phalanx.envs.battle.sight import SHOOT
 from phalanx.envs.battle.world import Units
 from phalanx.registry import make_env
 

@@ -44,6 +44,7 @@ from phalanx.training.keys import Purpose
 from phalanx.training.programs import play_many, play_program
 from phalanx.training.record import Record
 from phalanx.training.warm_start import start_from
+from phalanx.types import PyTree
 
 if TYPE_CHECKING:
     from phalanx.report.page import Show
@@ -260,41 +261,51 @@ def watch(
     beside it, and none of the options that choose what to play can be given.
     """
     from phalanx.report import film
-    from phalanx.report.page import require_same_starts, show
+    from phalanx.report.page import require_same_starts
 
+    if mp4:
+        film.require_mp4()  # before anything is played
     if Path(run).suffix == ".json":
         chosen = (other, env, which, team, checkpoint, env_options)
         if episodes != 3 or seed != 0 or any(each is not None for each in chosen):
             raise PhalanxError(f"{run} is a replay, which is shown as it was saved: give it alone")
-        if mp4:
-            film.require_mp4()
-        from phalanx.compat import replays
-
-        shows = [replays.read(run)]
-        title = f"{shows[0].label} on {shows[0].spec.name}"
-        return _show(shows, title, Path(out or run), gif, mp4)
+        return _watch_replay(run, out, gif, mp4)
     episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
-    if mp4:
-        film.require_mp4()  # before anything is played
     device.configure()
     playing = [(run, *player(run, env, which, team, checkpoint, env_options))]
     if other is not None:
-        # An algorithm beside a run plays where that does.
+        # An algorithm beside a run plays in the environment of the run.
         there = None if is_run(other) else playing[0][1].env
         playing.append((other, *player(other, there, which, team, checkpoint, None)))
     names = [setup.config.algorithm for _, setup, _ in playing]
     if len(set(names)) < len(names):
         names = [Path(what).name for what, *_ in playing]
-    shows = []
-    for name, (_, setup, params) in zip(names, playing, strict=True):
-        played = playback.play(setup.env, setup.algorithm, params, seed, episodes, film=True)
-        assert isinstance(setup.env, Env)
-        shows.append(show(name, setup.env, setup.algorithm.actor.preference, played))
+    shows = [
+        _played(name, setup, params, seed, episodes)
+        for name, (_, setup, params) in zip(names, playing, strict=True)
+    ]
     if other is not None:
         require_same_starts(*shows)
     title = f"{' and '.join(names)} on {shows[0].spec.name}"
     folder = Path(run) if other is None and is_run(run) else Path()
     return _show(shows, title, Path(out) if out is not None else folder / "watch.html", gif, mp4)
+
+
+def _played(name: str, setup: "Setup", params: PyTree, seed: int, episodes: int) -> "Show":
+    """Episodes of a team, to be shown."""
+    from phalanx.report.page import show
+
+    played = playback.play(setup.env, setup.algorithm, params, seed, episodes, film=True)
+    assert isinstance(setup.env, Env)
+    return show(name, setup.env, setup.algorithm.actor.preference, played)
+
+
+def _watch_replay(file: str | Path, out: str | Path | None, gif: bool, mp4: bool) -> list[Path]:
+    """Show an episode that `StarCraft2Env.save_replay()` wrote."""
+    from phalanx.compat import replays
+
+    replay = replays.read(file)
+    return _show([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
 
 
 def _show(shows: "list[Show]", title: str, path: Path, gif: bool, mp4: bool) -> list[Path]:

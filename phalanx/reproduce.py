@@ -71,8 +71,8 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
     """Run a reference again, unless that is done, and judge; also what has changed since."""
     reference = read(name)
     cell = again(reference, seeds, seed, out)
-    this = cell.setup()
-    if this.env.spec.version != reference["env_version"]:
+    setup = cell.setup()
+    if setup.env.spec.version != reference["env_version"]:
         code = (
             f"commit {reference['git']}"
             if reference["git"]
@@ -80,9 +80,9 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
         )
         raise PhalanxError(
             f"{name} was made with version {reference['env_version']} of {cell.env}, and this is version "
-            f"{this.env.spec.version}: its numbers cannot be had again but with {code}"
+            f"{setup.env.spec.version}: its numbers cannot be had again but with {code}"
         )
-    require_unchanged(cell, this)
+    require_unchanged(cell, setup)
     if cell.state == "begun":
         api.resume(out)
     elif cell.state == "new":
@@ -91,7 +91,7 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
         api.train_setup(setup, out, Console(), shlex.join(["phalanx", *cell.command]), time.monotonic())
     ends = cell.facts()["final"]["last"]["seeds"]
     name_of_score = reference["metric"].removeprefix("eval/")
-    return judge(reference, [row[name_of_score] for row in ends]), changes(reference, settings(this))
+    return judge(reference, [row[name_of_score] for row in ends]), changes(reference, settings(setup))
 
 
 class Judged(NamedTuple):

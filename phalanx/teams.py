@@ -91,27 +91,13 @@ class Policy:
         memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
         (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
         """
-        obs = np.asarray(obs, np.float32)
-        n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
-        if obs.shape[-2:] != (n, width) or obs.ndim > 3:
-            raise PhalanxError(
-                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many episodes, not {obs.shape}"
-            )
-        single = obs.ndim == 2
-        obs = obs.reshape(-1, n, width)
-        batch = obs.shape[0]
-        try:
-            avail = np.broadcast_to(own_actions(self.spec) if avail is None else avail, (batch, n, actions))
-            alive = np.broadcast_to(True if alive is None else alive, (batch, n))
-        except ValueError:
-            raise PhalanxError(
-                f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
-            ) from None
+        single = np.ndim(obs) == 2
+        obs, avail, alive = self._shaped(obs, avail, alive)
+        batch = len(obs)
         if memory is not None and memory.last_action.shape[0] != batch:
             raise PhalanxError(
-                f"setup memory is of {memory.last_action.shape[0]} episodes, and obs of {batch}"
+                f"this memory is of {memory.last_action.shape[0]} episodes, and obs of {batch}"
             )
-        avail, alive = avail.astype(bool), alive.astype(bool)
         first = self._begins(first, memory, batch)
         if memory is None:
             none_yet = no_action(self.spec)
@@ -123,6 +109,26 @@ class Policy:
         seen = self._state(state, batch)
         action, remembered = self._act(obs, seen, memory, avail, alive, first, key, greedy=greedy)
         return np.asarray(action)[0] if single else np.asarray(action), remembered
+
+    def _shaped(self, obs: Any, avail: Any, alive: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Observations (B, A, O), available actions (B, A, U) and who lives (B, A)."""
+        obs = np.asarray(obs, np.float32)
+        n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
+        if obs.shape[-2:] != (n, width) or obs.ndim > 3:
+            raise PhalanxError(
+                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many episodes, not {obs.shape}"
+            )
+        obs = obs.reshape(-1, n, width)
+        try:
+            avail = np.broadcast_to(
+                own_actions(self.spec) if avail is None else avail, (len(obs), n, actions)
+            )
+            alive = np.broadcast_to(True if alive is None else alive, (len(obs), n))
+        except ValueError:
+            raise PhalanxError(
+                f"avail must be (..., {n}, {actions}) and alive (..., {n}), as obs is"
+            ) from None
+        return obs, avail.astype(bool), alive.astype(bool)
 
     def _begins(self, first: Any, memory: PolicyMemory | None, batch: int) -> np.ndarray:
         """Which episodes begin, (B,): all without a memory, else those that `first` names."""

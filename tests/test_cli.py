@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -134,6 +135,30 @@ def run_cli(*words, cwd):
     return subprocess.run(
         [sys.executable, "-m", "phalanx.cli", *words], cwd=cwd, capture_output=True, text=True, check=False
     )
+
+
+def test_a_warning_is_one_plain_line_on_stderr(monkeypatch, capsys):
+    """Also if a library gives the root logger a handler; and nothing is left of it after the command."""
+    logger, others = logging.getLogger("phalanx.report.mirrors"), []
+    elsewhere = logging.Handler()
+    elsewhere.emit = others.append
+    monkeypatch.setattr(logging.getLogger(), "handlers", [elsewhere])
+
+    def command(words):
+        logger.warning("%s is off:\nno login", "Weights & Biases")
+        logger.info("of no interest")
+        return 0
+
+    monkeypatch.setattr(cli, "run", command)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        assert stopped.value.code == 0
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", "warning: Weights & Biases is off: no login\n")
+    assert not others
+    logger.warning("from Python")
+    assert [record.getMessage() for record in others] == ["from Python"]
 
 
 def test_the_whole_story_from_the_shell(tmp_path):

@@ -4,11 +4,14 @@ import json
 import os
 import random
 import re
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from test_run import assert_same_end, rows
 from phalanx import cli, experiment, registry, reproduce
 from phalanx.api import Run
 from phalanx.errors import PhalanxError
+from phalanx.experiment.lock import is_locked, lock
 from phalanx.report import compare
 
 ROOT = Path(__file__).parents[1]
@@ -142,21 +146,23 @@ def left_alone(tmp_path_factory):
 
 
 def test_interrupted_at_random_moments_it_ends_as_if_left_alone(left_alone, tmp_path):
-    """Killed, all processes at once, or asked to stop; then left to end."""
+    """Killed, all processes or the experiment without its runs, or asked to stop; then left to end."""
     path, out = write(tmp_path, ONE_ENV), tmp_path / "out"
-    how_to_stop = (signal.SIGKILL, signal.SIGTERM)
+    how_to_stop = ("kill all", "kill the experiment", "ask")
     stops = 3 * how_to_stop if LONG else [random.choice(how_to_stop)]
     for how in stops:
         process = start(path, out)
         target = evaluations(out) + random.randint(1, 12)
         while evaluations(out) < target and process.poll() is None:
             time.sleep(0.005)
-        if how == signal.SIGKILL:
-            os.killpg(process.pid, how)
+        if how == "kill all":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif how == "kill the experiment":
+            process.kill()  # its runs live on, and those of the next experiment wait for them
         else:
-            process.send_signal(how)  # the experiment alone: it tells its runs
+            process.terminate()  # the experiment alone: it tells its runs
         said, _ = process.communicate()
-        if how == signal.SIGTERM and process.returncode:
+        if how == "ask" and process.returncode:
             assert process.returncode == 130
             assert "go on with:  phalanx experiment" in said
     process = start(path, out)
@@ -232,6 +238,72 @@ def test_what_was_killed_before_its_first_checkpoint_is_cleared_and_nothing_else
     (tmp_path / "notes.txt").unlink()
     experiment.clear(tmp_path)
     assert not tmp_path.exists()
+
+
+# Locks
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from phalanx.experiment.lock import lock
+with lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_keeps_others_out_until_its_process_ends_or_is_killed(tmp_path):
+    path = tmp_path / ".cell.lock"
+    assert not is_locked(path)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    locked = is_locked(path)
+    holder.kill()
+    holder.communicate()
+    assert locked
+    with lock(path, every=0.01):
+        assert is_locked(path)
+    assert not is_locked(path)
+
+
+def test_a_lock_on_windows_is_made_by_msvcrt(tmp_path, monkeypatch):
+    """With a stand-in for the module, which raises what the real one does when a lock is taken."""
+    taken = []
+
+    def locking(file, mode, count):
+        assert (mode, count) == (2, 1)
+        if taken:
+            raise PermissionError(13, "Permission denied")
+        taken.append(file)
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_NBLCK=2, locking=locking))
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # importing it would fail
+    monkeypatch.setattr(sys, "platform", "win32")
+    windows = runpy.run_path(str(ROOT / "phalanx" / "experiment" / "lock.py"))
+    path = tmp_path / ".cell.lock"
+    with windows["lock"](path):
+        assert windows["is_locked"](path)
+        assert len(taken) == 1
+
+
+def test_a_run_waits_for_its_lock_and_then_sees_what_is_left_to_do(tmp_path):
+    """The other process finishes the cell meanwhile: nothing is trained a second time."""
+    from test_compare import write_run
+
+    folder, path = tmp_path / "cell", tmp_path / ".cell.lock"
+    words = ["train", "nothing-of-this-name", "switch/2", "--out", str(folder)]
+    command = [sys.executable, "-m", "phalanx.experiment.child", str(path), *words]
+    with lock(path):
+        waiting = subprocess.Popen(command)
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(timeout=6)  # without the lock it has failed by then
+        write_run(folder)
+    assert waiting.wait() == 0
+    shutil.rmtree(folder)
+    failed = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert failed.returncode == 2
+    assert "nothing-of-this-name" in failed.stderr
 
 
 # References

@@ -565,20 +565,22 @@ def test_mlflow_gets_only_names_that_it_takes(tmp_path):
     ]
 
 
-def test_tools_that_fail_are_told_of_once(tmp_path, monkeypatch, capsys):
+def test_tools_that_fail_are_told_of_once(tmp_path, monkeypatch, caplog):
     def init(**_):
         raise SystemExit("no\nlogin")
 
     rows = written(tmp_path, monkeypatch, wandb=types.SimpleNamespace(init=init), mlflow=None)
     assert rows.count("\n") == 4
-    said = capsys.readouterr().out.splitlines()
-    assert sorted(said) == [
-        "warning: MLflow is off from here on: it is not installed (pip install 'phalanx[mlflow]')",
-        "warning: Weights & Biases is off from here on: no login",
+    assert {(record.name, record.levelname) for record in caplog.records} == {
+        ("phalanx.report.mirrors", "WARNING")
+    }
+    assert sorted(caplog.messages) == [
+        "MLflow is off from here on: it is not installed (pip install 'phalanx[mlflow]')",
+        "Weights & Biases is off from here on: no login",
     ]
 
 
-def test_a_tool_that_hangs_does_not_keep_the_run(tmp_path, monkeypatch, capsys):
+def test_a_tool_that_hangs_does_not_keep_the_run(tmp_path, monkeypatch, caplog):
     never = threading.Event()
     monkeypatch.setattr(mirrors, "PATIENCE", 0.1)
     rows = written(
@@ -586,4 +588,4 @@ def test_a_tool_that_hangs_does_not_keep_the_run(tmp_path, monkeypatch, capsys):
     )
     never.set()
     assert rows.count("\n") == 4
-    assert "does not answer" in capsys.readouterr().out
+    assert "does not answer" in caplog.text

@@ -1,9 +1,11 @@
 """The command line: one file per command. A user's mistake gives a one-line error and exit code 2."""
 
+import contextlib
 import importlib
+import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from phalanx import __version__
 from phalanx.errors import PhalanxError, suggest
@@ -40,13 +42,8 @@ def _help(_: list[str]) -> int:
     return 0
 
 
-<<<<<<< HEAD
 def find(words: list[str]) -> Callable[[list[str]], int]:
     """The function that does what the first word says, with the words after it; it returns the exit code."""
-=======
-def run(words: list[str]) -> int:
-    """Run the command with these arguments; returns the exit code."""
->>>>>>> docs
     if not words or words[0] in ("-h", "--help", "help"):
         return _help
     if words[0] == "--version":
@@ -61,11 +58,33 @@ def run(words: list[str]) -> int:
     return find(words)(words[1:])
 
 
+class _Lines(logging.Handler):
+    """Log records as plain lines. `sys.stderr` is looked up each time: a progress bar replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _logged_to_stderr() -> Iterator[None]:
+    """Show what phalanx logs, once, also if a library gives the root logger a handler of its own."""
+    logger, handler = logging.getLogger("phalanx"), _Lines(logging.WARNING)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(handler)
+
+
 def main() -> None:
     """The `phalanx` command."""
     try:
         command = find(sys.argv[1:])
-        sys.exit(command(sys.argv[2:]))
+        with _logged_to_stderr():
+            sys.exit(command(sys.argv[2:]))
     except PhalanxError as error:
         print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

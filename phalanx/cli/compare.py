@@ -7,8 +7,7 @@ from phalanx.cli.parsing import Parser, whole_number
 from phalanx.config import Option, convert
 
 
-def run(words: list[str]) -> int:
-    """Run the command with these arguments; returns the exit code."""
+def _parser() -> Parser:
     parser = Parser(
         prog="phalanx compare",
         usage="phalanx compare [NAME=]RUN ... | EXPERIMENT  [--metric [TASK=]NAME] [--steps INT] [--out DIR]",
@@ -37,13 +36,18 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--out", metavar="DIR", help="output folder (default: results/compare, or EXPERIMENT/report)"
     )
-    args = parser.parse(words)
+    return parser
+
+
+def run(words: list[str]) -> int:
+    """Run the command with these arguments; returns the exit code."""
+    args = _parser().parse(words)
     threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
     metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}
     from rich.console import Console
 
     from phalanx.report import comparison
-    from phalanx.report.compare import gather
+    from phalanx.report.compare import gather, terminal
 
     out, found = gather(
         args.what,
@@ -55,7 +59,7 @@ def run(words: list[str]) -> int:
     files = comparison.write(
         found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words])
     )
-    Console().print(comparison.rich_table(found))
+    Console().print(terminal.table(found))
     for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
         print(line)
     print(f"report: {files[0]}")

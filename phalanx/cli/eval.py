@@ -4,7 +4,17 @@ import json
 from pathlib import Path
 
 from phalanx import registry
-from phalanx.cli.parsing import Parser, add_options, given_tables, positionals, require_run, whole_number
+from phalanx.cli.parsing import (
+    Parser,
+    add_episodes,
+    add_options,
+    add_parameters,
+    add_players,
+    episode_options,
+    given_tables,
+    positionals,
+    require_run,
+)
 from phalanx.errors import PhalanxError
 
 
@@ -15,22 +25,9 @@ def run(words: list[str]) -> int:
         usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",
         description="Evaluate the greedy policy. A return is the mean over agents of their summed rewards.",
     )
-    parser.add_argument(
-        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to evaluate untrained"
-    )
-    parser.add_argument("env", metavar="ENV", nargs="?", help="environment of an untrained algorithm")
-    parser.add_argument(
-        "--episodes", metavar="INT", default="200", help="episodes for each seed (default: 200)"
-    )
-    parser.add_argument(
-        "--which",
-        choices=("best", "last"),
-        help="best or last parameters of a run (default: best; last if teams compete)",
-    )
-    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
-    )
+    add_players(parser)
+    add_episodes(parser, 200, "episodes for each seed")
+    add_parameters(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     what, env = positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():
@@ -39,7 +36,7 @@ def run(words: list[str]) -> int:
     elif what and any(word.startswith("--env.") for word in words):
         raise PhalanxError(f"--env.* is for an untrained algorithm and ENV; {what} has its own environment")
     args = parser.parse(words)
-    episodes, seed = whole_number("--episodes", args.episodes), whole_number("--seed", args.seed, at_least=0)
+    episodes = episode_options(args)
     if args.env is not None and (Path(args.what) / "run.json").is_file():
         raise PhalanxError(
             f"{args.what} is a run folder, which has its environment: phalanx eval {args.what}"
@@ -53,9 +50,8 @@ def run(words: list[str]) -> int:
     result = api.evaluate(
         args.what,
         args.env,
-        episodes=episodes,
+        **episodes,
         which=args.which,
-        seed=seed,
         checkpoint=args.checkpoint,
         env_options=given_tables(args)["env"],
     )

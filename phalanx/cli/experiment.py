@@ -32,14 +32,14 @@ def run(words: list[str]) -> int:
     from phalanx import experiment
 
     experiment.keep_off_the_device()
-    this = experiment.read(Path(args.file), Path(args.out) if args.out else None)
-    planned = experiment.plan(this, measure=args.plan)
+    grid = experiment.read(Path(args.file), Path(args.out) if args.out else None)
+    planned = experiment.plan(grid, measure=args.plan)
     from rich.console import Console
 
     Console().print(experiment.table(planned, jobs))
     if args.plan:
         return 0
-    runner = experiment.Runner(this, jobs, lambda line: print(line, flush=True))
+    runner = experiment.Runner(grid, jobs, lambda line: print(line, flush=True))
     try:
         runner.run()
     except KeyboardInterrupt:
@@ -47,6 +47,6 @@ def run(words: list[str]) -> int:
         return 130
     for name, reason in runner.failures.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)
-    if len(runner.failures) < len(this.cells):
-        print(f"see it:   phalanx compare {shlex.quote(str(this.out))}")
+    if len(runner.failures) < len(grid.cells):
+        print(f"see it:   phalanx compare {shlex.quote(str(grid.out))}")
     return 1 if runner.failures else 0

@@ -150,17 +150,44 @@ def require_run(folder: str) -> None:
         raise PhalanxError(f"{folder} is not a run folder: it has no run.json")
 
 
-def add_team_options(parser: Parser) -> None:
-    """Add options that select the parameters of a run."""
+def add_players(parser: Parser) -> None:
+    """Who plays, and where if that is not a run."""
+    parser.add_argument(
+        "what", metavar="RUN | ALGORITHM", help="a run folder, or an algorithm to play untrained"
+    )
+    parser.add_argument("env", metavar="ENV", nargs="?", help="environment of an untrained algorithm")
+
+
+def add_episodes(parser: Parser, count: int, what: str = "number of episodes") -> None:
+    """How many episodes to play, and which."""
+    parser.add_argument("--episodes", metavar="INT", default=str(count), help=f"{what} (default: {count})")
+    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
+
+
+def episode_options(args: argparse.Namespace) -> dict[str, int]:
+    """What `add_episodes` was given."""
+    return {
+        "episodes": whole_number("--episodes", args.episodes),
+        "seed": whole_number("--seed", args.seed, at_least=0),
+    }
+
+
+def add_parameters(parser: Parser) -> None:
+    """Which parameters of a run to take."""
     parser.add_argument(
         "--which",
         choices=("best", "last"),
         help="best or last parameters of a run (default: best; last if teams compete)",
     )
-    parser.add_argument("--team", metavar="INT", help="trained seed of the run (default: its first)")
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
     )
+
+
+def add_team_options(parser: Parser) -> None:
+    """Which of a run's teams to take."""
+    add_parameters(parser)
+    parser.add_argument("--team", metavar="INT", help="trained seed of the run (default: its first)")
 
 
 def team_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from phalanx.config import COMMAND_OPTIONS, Layer, RunConfig, both_have, by_tabl
 from phalanx.errors import PhalanxError
 
 
-def run(words: list[str]) -> int:
-    """Run the command with these arguments; returns the exit code."""
-    started = time.monotonic()
+def _parser() -> Parser:
+    """What every training takes; the algorithm and the environment add their options."""
     parser = Parser(
         prog="phalanx train",
         usage="phalanx train ALGORITHM ENV [options]",
@@ -34,6 +33,13 @@ def run(words: list[str]) -> int:
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+    return parser
+
+
+def run(words: list[str]) -> int:
+    """Run the command with these arguments; returns the exit code."""
+    started = time.monotonic()
+    parser = _parser()
     named = [word for word in words[:2] if not word.startswith("-")]
     if len(named) < 2 and not {"-h", "--help"} & set(words):
         raise PhalanxError(

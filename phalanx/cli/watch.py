@@ -5,11 +5,12 @@ from pathlib import Path
 from phalanx import registry
 from phalanx.cli.parsing import (
     Parser,
+    add_episodes,
     add_team_options,
+    episode_options,
     require_run,
     team_options,
     where_to_play,
-    whole_number,
 )
 
 
@@ -31,8 +32,7 @@ def run(words: list[str]) -> int:
         nargs="?",
         help="a second run to show beside it, or the environment of an algorithm",
     )
-    parser.add_argument("--episodes", metavar="INT", default="3", help="number of episodes (default: 3)")
-    parser.add_argument("--seed", metavar="INT", default="0", help="random seed of the episodes (default: 0)")
+    add_episodes(parser, 3)
     parser.add_argument("--out", metavar="FILE", help="file to write (default: RUN/watch.html)")
     parser.add_argument("--gif", action="store_true", help="also write a GIF")
     parser.add_argument("--mp4", action="store_true", help="also write an MP4 (needs the extra `video`)")
@@ -43,10 +43,7 @@ def run(words: list[str]) -> int:
     where = {} if is_run or is_replay else where_to_play(args.what, args.other)
     if is_run and args.other is not None and args.other not in registry.algorithms():
         require_run(args.other)
-    numbers = {
-        name: whole_number(f"--{name}", getattr(args, name), least)
-        for name, least in (("episodes", 1), ("seed", 0))
-    }
+    numbers = episode_options(args)
     from phalanx import api
 
     other = args.other if is_run or is_replay else None

@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.compat.maps import get_map_params
 from phalanx.compat.units import TYPE_NUMBERS, Snapshot, Unit, one_hot, snapshot, unit
 from phalanx.envs.battle.env import Battle
-from phalanx.envs.battle.observe import LEAST_SHOOT
+from phalanx.envs.battle.sight import LEAST_SHOOT
 from phalanx.envs.battle.terrain import SIZE
 from phalanx.envs.battle.units import unit_types
 from phalanx.errors import PhalanxError

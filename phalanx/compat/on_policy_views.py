@@ -10,7 +10,9 @@ import numpy as np
 
 from phalanx.compat.units import Snapshot, one_hot
 from phalanx.envs.battle.env import Battle
-from phalanx.envs.battle.observe import FIRST_TARGET, NORTH, PROBES, SIGHT
+from phalanx.envs.battle.layout import FIRST_TARGET, NORTH
+from phalanx.envs.battle.observe import PROBES
+from phalanx.envs.battle.sight import SIGHT
 from phalanx.envs.battle.terrain import SIZE
 from phalanx.envs.battle.units import ENERGY_MAX
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import logger, spaces
+from gymnasium import logger, spaces  # its logger is the one that programs on PettingZoo set the level of
 from pettingzoo import ParallelEnv
 
 from phalanx import device

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from phalanx import __version__
 from phalanx.errors import PhalanxError
 from phalanx.report import figures
 from phalanx.report import statistics as st
-from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval
+from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval, summary
 from phalanx.report.console import duration
 from phalanx.report.plots import thousands
 
@@ -40,43 +39,43 @@ MEANINGS = {
 }
 
 
-def write(this: Comparison, out: Path, command: str) -> list[Path]:
+def write(result: Comparison, out: Path, command: str) -> list[Path]:
     """Write the report, its pictures and its data into a folder; the page first."""
     page = out / "report.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        page.write_text(html(this, command), encoding="utf-8")
-        (out / "comparison.json").write_text(json.dumps(this.summary(), indent=1) + "\n", encoding="utf-8")
-        (out / "marl_eval.json").write_text(json.dumps(marl_eval(this)) + "\n", encoding="utf-8")
+        page.write_text(html(result, command), encoding="utf-8")
+        (out / "comparison.json").write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
+        (out / "marl_eval.json").write_text(json.dumps(marl_eval(result)) + "\n", encoding="utf-8")
     except OSError as error:
         raise PhalanxError(f"cannot write {out}: {error.strerror}") from None
-    pictures = figures.save(figures.curves(this), out / "curves")
-    pictures += figures.save(figures.aggregates(this), out / "aggregates")
+    pictures = figures.save(figures.curves(result), out / "curves")
+    pictures += figures.save(figures.aggregates(result), out / "aggregates")
     return [page, *pictures, out / "comparison.json", out / "marl_eval.json"]
 
 
-def html(this: Comparison, command: str) -> str:
+def html(result: Comparison, command: str) -> str:
     """The whole page."""
-    seeds = sorted({len(cell.seeds) for cell in this.cells.values()})
+    seeds = sorted({len(cell.seeds) for cell in result.cells.values()})
     count = many(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    lead = f"{many(len(this.arms), 'arm')} on {many(len(this.tasks), 'task')}, {count} each."
+    lead = f"{many(len(result.arms), 'arm')} on {many(len(result.tasks), 'task')}, {count} each."
     parts = [
-        f'<h1>{escape(this.title)}</h1><p class="lead">{lead}</p>',
-        _verdicts(this),
-        _section("Scores", _score_table(this), _scores_are(this)),
-        _section("Learning curves", _legend(this) + _figures(figures.curves(this), "curve"),
+        f'<h1>{escape(result.title)}</h1><p class="lead">{lead}</p>',
+        _verdicts(result),
+        _section("Scores", _score_table(result), _scores_are(result)),
+        _section("Learning curves", _legend(result) + _figures(figures.curves(result), "curve"),
                  "Mean over seeds with its 95 % interval; thin lines are single seeds."),
-        _section("Over all tasks", _legend(this) + _figures(figures.aggregates(this), "over", "wide")),
-        _section("How soon", _arrivals(this),
-                 f"Env steps at which seeds first had a normalised score of {this.threshold:g}: median over "
+        _section("Over all tasks", _legend(result) + _figures(figures.aggregates(result), "over", "wide")),
+        _section("How soon", _arrivals(result),
+                 f"Env steps until seeds first had a normalised score of {result.threshold:g}: median over "
                  "seeds, and how many got there."),
-        _section("What differs", *_differences(this)),
-        _section("Runs", _runs(this)),
-        _section("Commands", f"<pre>{escape(_commands(this, command))}</pre>"),
-        _section("Configurations", _configs(this)),
+        _section("What differs", *_differences(result)),
+        _section("Runs", _runs(result)),
+        _section("Commands", f"<pre>{escape(_commands(result, command))}</pre>"),
+        _section("Configurations", _configs(result)),
         _section("How to read this", _terms()),
     ]  # fmt: skip
-    style, title = STYLE.read_text(encoding="utf-8"), escape(this.title)
+    style, title = STYLE.read_text(encoding="utf-8"), escape(result.title)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -92,25 +91,25 @@ def _section(title: str, body: str, text: str = "") -> str:
     return f"<section><h2>{escape(title)}</h2>{lead}{body}</section>"
 
 
-def _mark(this: Comparison, arm: str) -> str:
-    return f"--mark: var(--arm-{this.arms.index(arm) % len(figures.COLOURS)})"
+def _mark(result: Comparison, arm: str) -> str:
+    return f"--mark: var(--arm-{result.arms.index(arm) % len(figures.COLOURS)})"
 
 
-def _named(this: Comparison, arm: str) -> str:
-    return f'<span style="{_mark(this, arm)}"><i class="dot"></i>{escape(arm)}</span>'
+def _named(result: Comparison, arm: str) -> str:
+    return f'<span style="{_mark(result, arm)}"><i class="dot"></i>{escape(arm)}</span>'
 
 
-def _legend(this: Comparison) -> str:
-    return f'<div class="legend">{"".join(_named(this, arm) for arm in this.arms)}</div>'
+def _legend(result: Comparison) -> str:
+    return f'<div class="legend">{"".join(_named(result, arm) for arm in result.arms)}</div>'
 
 
-def _verdicts(this: Comparison) -> str:
+def _verdicts(result: Comparison) -> str:
     items = "".join(
-        f'<li class="{"shown" if pair.shown else "open"}" style="{_mark(this, pair.better)}">'
-        f"{escape(_sentence(this.verdict(pair)))}</li>"
-        for pair in this.pairs
+        f'<li class="{"shown" if pair.shown else "open"}" style="{_mark(result, pair.better)}">'
+        f"{escape(_sentence(result.verdict(pair)))}</li>"
+        for pair in result.pairs
     )
-    notes = "".join(f'<p class="note">{escape(_sentence(note))}</p>' for note in this.notes)
+    notes = "".join(f'<p class="note">{escape(_sentence(note))}</p>' for note in result.notes)
     return f'<ul class="verdicts">{items}</ul>{notes}'
 
 
@@ -126,21 +125,21 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _scores_are(this: Comparison) -> str:
-    names = dict.fromkeys(figures.metric_name(this.metric[task]) for task in this.tasks)
+def _scores_are(result: Comparison) -> str:
+    names = dict.fromkeys(figures.metric_name(result.metric[task]) for task in result.tasks)
     return (
         f"Columns of tasks: {', '.join(names)}, mean over seeds with its 95 % interval, a dot for each seed. "
         "IQM, mean and median: normalised scores over all tasks."
     )
 
 
-def _score_table(this: Comparison) -> str:
-    head = ["arm", *map(escape, this.tasks), *next(iter(this.aggregates.values()))]
+def _score_table(result: Comparison) -> str:
+    head = ["arm", *map(escape, result.tasks), *next(iter(result.aggregates.values()))]
     rows = []
-    for arm in this.arms:
-        cells = [_score(this, arm, task) for task in this.tasks]
-        cells += [_bold(interval) for interval in this.aggregates[arm].values()]
-        rows.append([_named(this, arm), *cells])
+    for arm in result.arms:
+        cells = [_score(result, arm, task) for task in result.tasks]
+        cells += [_bold(interval) for interval in result.aggregates[arm].values()]
+        rows.append([_named(result, arm), *cells])
     return _table(head, rows)
 
 
@@ -149,18 +148,18 @@ def _bold(interval: st.Interval) -> str:
     return f"<b>{value}</b><small>{rest}</small>"
 
 
-def _score(this: Comparison, arm: str, task: str) -> str:
+def _score(result: Comparison, arm: str, task: str) -> str:
     """A cell's mean and interval, and a strip with a dot for each seed."""
-    scores = this.cells[arm, task].scores
+    scores = result.cells[arm, task].scores
     dots = "".join(
         f'<circle cx="{4 + 100 * x:.1f}" cy="6" r="3.6" fill="var(--mark)" fill-opacity=".55"/>'
-        for x in this.normalise(task, scores).clip(0, 1)
+        for x in result.normalise(task, scores).clip(0, 1)
     )
     strip = (
-        f'<svg class="strip" viewBox="0 0 108 12" style="{_mark(this, arm)}" aria-hidden="true">'
+        f'<svg class="strip" viewBox="0 0 108 12" style="{_mark(result, arm)}" aria-hidden="true">'
         f'<line x1="4" x2="104" y1="6" y2="6" stroke="var(--faint)"/>{dots}</svg>'
     )
-    return _bold(this.mean(arm, task)) + strip
+    return _bold(result.mean(arm, task)) + strip
 
 
 def _figures(panels: list[figures.Panel], name: str, kind: str = "") -> str:
@@ -171,21 +170,21 @@ def _figures(panels: list[figures.Panel], name: str, kind: str = "") -> str:
     return f'<div class="grid {kind}">{"".join(drawn)}</div>'
 
 
-def _arrivals(this: Comparison) -> str:
+def _arrivals(result: Comparison) -> str:
     def cell(arm: str, task: str) -> str:
-        steps = this.arrival(arm, task)
+        steps = result.arrival(arm, task)
         there = int(np.isfinite(steps).sum())
         middle = float(np.median(steps))
         value = thousands(float(f"{middle:.3g}")) if np.isfinite(middle) else "not reached"
         return f"<b>{value}</b><small>{there} of {len(steps)} seeds</small>"
 
-    rows = [[_named(this, arm), *(cell(arm, task) for task in this.tasks)] for arm in this.arms]
-    return _table(["arm", *map(escape, this.tasks)], rows)
+    rows = [[_named(result, arm), *(cell(arm, task) for task in result.tasks)] for arm in result.arms]
+    return _table(["arm", *map(escape, result.tasks)], rows)
 
 
-def _differences(this: Comparison) -> tuple[str, str]:
+def _differences(result: Comparison) -> tuple[str, str]:
     """Options that are not the same for all arms on some task, and a line about them."""
-    by_task = {task: [this.cells[arm, task].runs[0] for arm in this.arms] for task in this.tasks}
+    by_task = {task: [result.cells[arm, task].runs[0] for arm in result.arms] for task in result.tasks}
     keys = dict.fromkeys(
         key for runs in by_task.values() for key in differences(runs) if key != "run.algorithm"
     )
@@ -193,7 +192,8 @@ def _differences(this: Comparison) -> tuple[str, str]:
     def values(arm: str, key: str) -> str:
         table, _, name = key.partition(".")
         told = {
-            task: this.cells[arm, task].runs[0].config.get(table, {}).get(name, NONE) for task in this.tasks
+            task: result.cells[arm, task].runs[0].config.get(table, {}).get(name, NONE)
+            for task in result.tasks
         }
         distinct = list(dict.fromkeys(map(str, told.values())))
         if len(distinct) == 1:
@@ -202,23 +202,23 @@ def _differences(this: Comparison) -> tuple[str, str]:
 
     algorithms = [
         "algorithm",
-        *(escape(this.cells[arm, this.tasks[0]].runs[0].algorithm) for arm in this.arms),
+        *(escape(result.cells[arm, result.tasks[0]].runs[0].algorithm) for arm in result.arms),
     ]
-    rows = [[f"<code>{escape(key)}</code>", *(values(arm, key) for arm in this.arms)] for key in keys]
+    rows = [[f"<code>{escape(key)}</code>", *(values(arm, key) for arm in result.arms)] for key in keys]
     return (
-        _table(["option", *(_named(this, arm) for arm in this.arms)], [algorithms, *rows]),
+        _table(["option", *(_named(result, arm) for arm in result.arms)], [algorithms, *rows]),
         "Options that are not the same for all arms; a dash where an algorithm has no such option.",
     )
 
 
-def _runs(this: Comparison) -> str:
+def _runs(result: Comparison) -> str:
     def row(arm: str, run: Trained) -> list[str]:
         facts = run.facts
         versions = ", ".join(f"{name} {value}" for name, value in facts.get("versions", {}).items())
         seeds = facts["seeds"]
         span = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         return [
-            _named(this, arm),
+            _named(result, arm),
             f"{escape(run.task)}<small>rules {facts.get('env_version', 1)}</small>",
             span,
             f"{run.config['run']['steps']:,}",
@@ -229,18 +229,18 @@ def _runs(this: Comparison) -> str:
         ]
 
     head = ["arm", "task", "seeds", "steps a seed", "time", "device", "folder and versions"]
-    return _table(head, [row(arm, run) for arm, run in this.all_runs()])
+    return _table(head, [row(arm, run) for arm, run in result.all_runs()])
 
 
-def _commands(this: Comparison, command: str) -> str:
-    return "\n".join([*(run.facts.get("command", "") for _, run in this.all_runs()), command])
+def _commands(result: Comparison, command: str) -> str:
+    return "\n".join([*(run.facts.get("command", "") for _, run in result.all_runs()), command])
 
 
-def _configs(this: Comparison) -> str:
+def _configs(result: Comparison) -> str:
     return "".join(
         f"<details><summary>{escape(arm)} on {escape(run.task)}</summary>"
         f"<pre>{escape(_config(run))}</pre></details>"
-        for arm, run in this.all_runs()
+        for arm, run in result.all_runs()
     )
 
 
@@ -253,17 +253,3 @@ def _terms() -> str:
     return (
         "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in MEANINGS.items()) + "</dl>"
     )
-
-
-def rich_table(this: Comparison) -> Any:
-    """The scores for a terminal: means over seeds on every task, and the IQM over all."""
-    from rich.table import Table
-
-    def stacked(interval: st.Interval) -> str:
-        return between(interval).replace(" [", "\n[")
-
-    table = Table("arm", *this.tasks, "IQM", title=this.title, title_justify="left", title_style="bold")
-    for arm in this.arms:
-        tasks = [this.mean(arm, task) for task in this.tasks]
-        table.add_row(arm, *map(stacked, [*tasks, this.aggregates[arm]["IQM"]]))
-    return table

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: learning curves, intervals, profiles; as files and as parts of a page."""
+"""The pictures of a result: learning curves, intervals, profiles; as files and as parts of a page."""
 
 import io
 import re
@@ -55,13 +55,13 @@ def metric_name(metric: str) -> str:
     return f"{KINDS[kind]} {name.replace('_', ' ')}"
 
 
-def curves(this: Comparison) -> list[Panel]:
+def curves(result: Comparison) -> list[Panel]:
     """Learning curves, a panel for each task: mean over seeds, its interval, and faintly each seed."""
 
     def panel(task: str) -> Panel:
         def draw(axis: Any) -> None:
-            for i, arm in enumerate(this.arms):
-                cell = this.cells[arm, task]
+            for i, arm in enumerate(result.arms):
+                cell = result.cells[arm, task]
                 colour, dash = _look(i)
                 counts = None if cell.curve_episodes is None else [cell.curve_episodes]
                 found = st.bootstrap(st.mean, [cell.curve.T], counts, draws=st.DRAWS // 2)
@@ -69,30 +69,30 @@ def curves(this: Comparison) -> list[Panel]:
                     axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=0.8)
                 axis.fill_between(cell.steps, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
                 axis.plot(cell.steps, found.value, color=colour, linestyle=dash, label=arm)
-            axis.set(xlabel="env steps", ylabel=metric_name(this.metric[task]))
+            axis.set(xlabel="env steps", ylabel=metric_name(result.metric[task]))
             axis.xaxis.set_major_formatter(thousands)
-            if this.metric[task].endswith("win_rate"):
+            if result.metric[task].endswith("win_rate"):
                 axis.set_ylim(-0.03, 1.03)
 
         return Panel(task, draw)
 
-    return [panel(task) for task in this.tasks]
+    return [panel(task) for task in result.tasks]
 
 
-def aggregates(this: Comparison) -> list[Panel]:
+def aggregates(result: Comparison) -> list[Panel]:
     """What is said over all tasks."""
-    tall, taller = 1 + 0.75 * len(this.arms), 1 + 0.5 * len(this.pairs)
+    tall, taller = 1 + 0.75 * len(result.arms), 1 + 0.5 * len(result.pairs)
     panels = [
-        Panel("Normalised score", lambda axis: _intervals(axis, this), (WIDE[0], max(WIDE[1], tall))),
+        Panel("Normalised score", lambda axis: _intervals(axis, result), (WIDE[0], max(WIDE[1], tall))),
         Panel(
             "Probability of improvement",
-            lambda axis: _improvement(axis, this),
+            lambda axis: _improvement(axis, result),
             (WIDE[0], max(WIDE[1], taller)),
         ),
-        Panel("Performance profile", lambda axis: _profile(axis, this), WIDE),
+        Panel("Performance profile", lambda axis: _profile(axis, result), WIDE),
     ]
-    if len(this.tasks) > 1:
-        panels.append(Panel("Sample efficiency over all tasks", lambda axis: _efficiency(axis, this), WIDE))
+    if len(result.tasks) > 1:
+        panels.append(Panel("Sample efficiency over all tasks", lambda axis: _efficiency(axis, result), WIDE))
     return panels
 
 
@@ -113,46 +113,50 @@ def _whisker(axis: Any, y: float, interval: st.Interval, colour: str, marker: st
     axis.plot(interval.value, y, marker, color=colour, markersize=7)
 
 
-def _intervals(axis: Any, this: Comparison) -> None:
+def _intervals(axis: Any, result: Comparison) -> None:
     markers = {"IQM": "o", "mean": "D", "median": "s"}
-    for i, arm in enumerate(this.arms):
-        for j, (name, interval) in enumerate(this.aggregates[arm].items()):
+    for i, arm in enumerate(result.arms):
+        for j, (name, interval) in enumerate(result.aggregates[arm].items()):
             _whisker(axis, i + 0.26 * (j - 1), interval, _look(i)[0], markers[name])
     for name, marker in markers.items():
         axis.plot([], [], marker, color=INK, label=name)
-    axis.set(yticks=range(len(this.arms)), yticklabels=this.arms, ylim=(len(this.arms) - 0.4, -0.6))
+    axis.set(
+        yticks=range(len(result.arms)),
+        yticklabels=result.arms,
+        ylim=(len(result.arms) - 0.4, -0.6),
+    )
     axis.set_xlabel("over all tasks, with 95 % intervals")
     axis.grid(axis="y", visible=False)
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 
 
-def _improvement(axis: Any, this: Comparison) -> None:
+def _improvement(axis: Any, result: Comparison) -> None:
     axis.axvline(0.5, color=INK, linewidth=1, linestyle=(0, (2, 2)))
-    for i, pair in enumerate(this.pairs):
-        _whisker(axis, i, pair.improvement, _look(this.arms.index(pair.better))[0])
-    named = [f"{pair.better}\nover {pair.other}" for pair in this.pairs]
+    for i, pair in enumerate(result.pairs):
+        _whisker(axis, i, pair.improvement, _look(result.arms.index(pair.better))[0])
+    named = [f"{pair.better}\nover {pair.other}" for pair in result.pairs]
     axis.set(yticks=range(len(named)), yticklabels=named, ylim=(len(named) - 0.4, -0.6), xlim=(-0.03, 1.03))
     axis.set_xlabel("0.5 is no difference")
     axis.grid(axis="y", visible=False)
 
 
-def _profile(axis: Any, this: Comparison) -> None:
-    scores = np.concatenate([each for arm in this.arms for each in this.scores(arm)])
+def _profile(axis: Any, result: Comparison) -> None:
+    scores = np.concatenate([each for arm in result.arms for each in result.scores(arm)])
     thresholds = np.linspace(min(0, scores.min()), max(1, scores.max()), 101)
-    for i, arm in enumerate(this.arms):
+    for i, arm in enumerate(result.arms):
         colour, dash = _look(i)
-        found = st.profile_interval(this.scores(arm), thresholds)
+        found = st.profile_interval(result.scores(arm), thresholds)
         axis.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
         axis.plot(thresholds, found.value, color=colour, linestyle=dash, label=arm)
     axis.set(xlabel="normalised score", ylabel="share of seeds above it", ylim=(-0.03, 1.03))
 
 
-def _efficiency(axis: Any, this: Comparison) -> None:
-    same = len(set(this.budgets)) == 1
-    for i, arm in enumerate(this.arms):
+def _efficiency(axis: Any, result: Comparison) -> None:
+    same = len(set(result.budgets)) == 1
+    for i, arm in enumerate(result.arms):
         colour, dash = _look(i)
-        shares, found = this.efficiency(arm)
-        x = shares * this.budgets[0] if same else 100 * shares
+        shares, found = result.efficiency(arm)
+        x = shares * result.budgets[0] if same else 100 * shares
         axis.fill_between(x, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
         axis.plot(x, found.value, color=colour, linestyle=dash, label=arm)
     axis.set(xlabel="env steps" if same else "% of each task's budget", ylabel="IQM of normalised score")

@@ -6,6 +6,7 @@ without it: the numbers are in metrics.jsonl all the same.
 
 import dataclasses
 import hashlib
+import logging
 import queue
 import re
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from phalanx.config import Resolved
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = 30.0  # seconds that the end of a run waits for a tool that is behind
 
@@ -136,7 +139,7 @@ class Mirror:
         self.rows.put(None)
         self.thread.join(PATIENCE)
         if self.thread.is_alive():
-            print(f"warning: {self.name} does not answer, and may not have everything")
+            logger.warning("%s does not answer, and may not have everything", self.name)
 
     def _work(self) -> None:
         try:
@@ -150,7 +153,7 @@ class Mirror:
                 tool.log(row["seed"], row["env_steps"], numbers)
             tool.close()
         except BaseException as error:  # also what would end the program: it is not this tool's to end
-            print(f"warning: {self.name} is off from here on: {_reason(error)}")
+            logger.warning("%s is off from here on: %s", self.name, _reason(error))
 
 
 def _reason(error: BaseException) -> str:

@@ -15,7 +15,9 @@ from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import combat, scenarios, spawn
 from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
-from phalanx.envs.battle.observe import DIRECTIONS, LOOKS, MOVE, NORTH, WEST, Extra, Observer, View
+from phalanx.envs.battle.layout import DIRECTIONS, LOOKS, NORTH, WEST, Extra
+from phalanx.envs.battle.masks import MOVE
+from phalanx.envs.battle.observe import Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types

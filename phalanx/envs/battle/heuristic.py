@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from phalanx.envs.battle.observe import NO_OP, Observer
+from phalanx.envs.battle.layout import NO_OP
+from phalanx.envs.battle.observe import Observer
 from phalanx.envs.battle.world import NOBODY
 from phalanx.types import Array, Observation
 

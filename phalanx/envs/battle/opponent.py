@@ -99,16 +99,7 @@ class Script(NamedTuple):
         columns = (far_x, far_y, jnp.where(alarm > 0, victim, NOBODY), sees(world, p), index)
         columns = tuple(column[allies] for column in columns)
         foe, close, both = map(nearest_index, fold(looks, ("min",) * 3, columns))
-
-        def calls(friend):
-            fx, fy, foe = friend
-            square = (x - fx) ** 2 + (y - fy) ** 2
-            heard = (foe != NOBODY) & (square <= HELP_RADIUS**2)
-            return (jnp.where(heard, nearest(square, jnp.maximum(foe, 0)), NO_ONE_NEAR),)
-
-        # A unit hears itself first of all; who has just been killed is still heard.
-        (key,) = fold(calls, ("min",), (x, y, foe))
-        answer = nearest_index(key)
+        answer = _calls(x, y, foe)
         held = units.aim[enemies]
         held = jnp.where(pick(alive, held), held, NOBODY)
         busy = (_gap(world, p, units, held) <= of_side(p.range, enemies)) | (units.swing[enemies] != 0)
@@ -128,6 +119,22 @@ class Script(NamedTuple):
         if world.can.heal:
             orders = _medics(world, p, units, orders, far_x, far_y)
         return orders, Alarms(memory.goal, victim, alarm)
+
+
+def _calls(x: Array, y: Array, foe: Array) -> Array:
+    """(E, B): the attacker of the nearest enemy in need, from where the enemies are and who hits each, `foe`.
+
+    A unit hears itself first of all; who has just been killed is still heard.
+    """
+
+    def calls(friend):
+        fx, fy, foe = friend
+        square = (x - fx) ** 2 + (y - fy) ** 2
+        heard = (foe != NOBODY) & (square <= HELP_RADIUS**2)
+        return (jnp.where(heard, nearest(square, jnp.maximum(foe, 0)), NO_ONE_NEAR),)
+
+    (key,) = fold(calls, ("min",), (x, y, foe))
+    return nearest_index(key)
 
 
 def _gap(world: World, p: Params, units: Units, aim: Array) -> Array:

@@ -12,7 +12,8 @@ from phalanx.config import option, with_default
 from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle, BattleState
-from phalanx.envs.battle.observe import FIRST_TARGET, LOOKS, Observer, View
+from phalanx.envs.battle.layout import FIRST_TARGET, LOOKS
+from phalanx.envs.battle.observe import Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.scenarios import EXCEPTIONS, RACES, TYPE_CHANCES, V2_LIMIT, Squad
 from phalanx.envs.battle.terrain import SIZE, Terrain

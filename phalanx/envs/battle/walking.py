@@ -61,9 +61,30 @@ def move(
     ux, uy = (ahead * dx - u.blocked * dy) * turned, (ahead * dy + u.blocked * dx) * turned
     length = jnp.where(wants, length * (1 - HESITATION * barred), 0.0)
     vx, vy = ux * length, uy * length
-    # Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
+    idle = ~fights & (p.speed > 0)
+    px, py = _pushes(world, contact, u, alive, wants, idle, vx, vy)
+    mobile = alive & (p.speed > 0)
+    x = u.x + jnp.where(mobile, vx + px.clip(-MOST_PUSH, MOST_PUSH), 0.0)
+    y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
+    progress = (x - u.x) * ux + (y - u.y) * uy  # what others left of it: a wall is no reason to turn aside
+    x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
+    refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
+    # To the side that others push it to, and then on to that side until the way is free.
+    left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
+    more = jnp.maximum(refused, PATIENCE * barred)
+    blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
+    return x, y, blocked, pace
+
+
+def _pushes(
+    world: World, contact: Any, u: Units, alive: Array, wants: Array, idle: Array, vx: Array, vy: Array
+) -> tuple[Array, Array]:
+    """(N, B) twice: how far others push each unit. Units that want to walk do so by (vx, vy).
+
+    Who stands is not pushed by enemies, and gives way to friends, but a little and only when idle.
+    """
     stands = jnp.where(wants, 0.0, 1.0)
-    firm = jnp.where(wants, 0.0, jnp.where(fights | (p.speed == 0), 1.0, 0.5))
+    firm = jnp.where(wants, 0.0, jnp.where(idle, 0.5, 1.0))
     ours = np.arange(world.n) < world.allies
     foe = (ours[:, None] != ours[None])[..., None].astype(np.float32)
 
@@ -80,17 +101,7 @@ def move(
 
     far_x, far_y = jnp.where(alive, u.x, FAR), jnp.where(alive, u.y, FAR)
     px, py = fold(push, ("sum", "sum"), (far_x, far_y, vx, vy, firm, stands, foe, contact))
-    mobile = alive & (p.speed > 0)
-    x = u.x + jnp.where(mobile, vx + px.clip(-MOST_PUSH, MOST_PUSH), 0.0)
-    y = u.y + jnp.where(mobile, vy + py.clip(-MOST_PUSH, MOST_PUSH), 0.0)
-    progress = (x - u.x) * ux + (y - u.y) * uy  # what others left of it: a wall is no reason to turn aside
-    x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
-    refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
-    # To the side that others push it to, and then on to that side until the way is free.
-    left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
-    more = jnp.maximum(refused, PATIENCE * barred)
-    blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
-    return x, y, blocked, pace
+    return px, py
 
 
 def _cell(x: Array, y: Array) -> Array:

@@ -1,0 +1,152 @@
+"""From run folders, or the folder of an experiment, to a comparison."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phalanx.errors import PhalanxError, suggest
+from phalanx.report.compare.fairness import KINDS, env_notes, require_fair, require_one_kind
+from phalanx.report.compare.model import Cell, Comparison
+from phalanx.report.compare.runs import Trained, label, read
+from phalanx.report.plots import curve
+
+EXPERIMENT = "experiment.json"
+
+
+def compare(
+    runs: Sequence[Trained],
+    arms: Sequence[str] | None = None,
+    *,
+    title: str = "Comparison",
+    metric: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    steps: int | None = None,
+    notes: Sequence[str] = (),
+    control: str | None = None,
+    threshold: float = 0.8,
+) -> Comparison:
+    """Put runs into arms and tasks, or say why they cannot be compared.
+
+    `arms` names the arm of each run (default: by `label`). `metric` is a metric for each task, and under ""
+    for all others (default: greedy wins where there are any, else greedy return). `steps` compares at what
+    was evaluated up to then.
+    """
+    arms = arms or label(runs)
+    if len(set(arms)) < 2:
+        raise PhalanxError(
+            f"there is only one arm, {arms[0]}: give runs of something else to compare it with"
+        )
+    if control is not None and control not in arms:
+        raise PhalanxError(f"there is no arm {control!r} to compare with.{suggest(control, arms)}")
+    by_task: dict[str, list[Trained]] = {}
+    for run in runs:
+        by_task.setdefault(run.task, []).append(run)
+    chosen = {task: _metric(task, mine, metric or {}) for task, mine in by_task.items()}
+    require_one_kind(chosen)
+    for task, mine in by_task.items():
+        require_fair(task, mine, steps)
+    groups: dict[tuple[str, str], list[Trained]] = {}
+    for arm in dict.fromkeys(arms):
+        for task in by_task:
+            mine = [run for name, run in zip(arms, runs, strict=True) if (name, run.task) == (arm, task)]
+            if mine:
+                groups[arm, task] = mine
+    cells = {(arm, task): _cell(arm, chosen[task], mine, steps) for (arm, task), mine in groups.items()}
+    said = [*notes, *env_notes(by_task)]
+    return Comparison(title, cells, chosen, bounds or {}, said, control, threshold)
+
+
+def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
+    """Compare what a command names: [NAME=]RUN folders, or an experiment's; also where the report belongs."""
+    if len(what) == 1 and (Path(what[0]) / EXPERIMENT).is_file():
+        return _experiment(Path(what[0]), **options)
+    folders, names = [], []
+    for each in what:
+        name, named, folder = each.partition("=")
+        known = Path(each).exists() or not named
+        folders.append(Path(each if known else folder))
+        names.append(None if known else name)
+        if not folders[-1].is_dir():
+            raise PhalanxError(f"there is no run folder {folders[-1]}")
+    runs = [read(folder) for folder in folders]
+    arms = [name or called for name, called in zip(names, label(runs), strict=True)]
+    return Path("results", "compare"), compare(runs, arms, **options)
+
+
+def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
+    """Compare the finished runs of an experiment; what is missing is noted."""
+    told = json.loads((out / EXPERIMENT).read_text(encoding="utf-8"))
+    runs, arms, notes = [], [], []
+    for cell in told["cells"]:
+        try:
+            run = read(out / cell["folder"])
+        except PhalanxError:
+            run = None
+        if run is not None and (options.get("steps") or run.facts.get("status") == "finished"):
+            runs.append(run)
+            arms.append(cell["arm"])
+        else:
+            why = f"failed: {cell['failed']}" if cell["failed"] else "is not finished"
+            notes.append(f"{cell['arm']} on {cell['env']} {why}")
+    if not runs:
+        raise PhalanxError(f"no run of {out} is finished: phalanx experiment {told['file']}")
+    options["control"] = options.get("control") or told["control"]
+    bounds = {task: (low, high) for task, (low, high) in told["bounds"].items()}
+    return out / "report", compare(runs, arms, title=told["title"], bounds=bounds, notes=notes, **options)
+
+
+def _metric(task: str, runs: Sequence[Trained], wanted: Mapping[str, str]) -> str:
+    """The metric of a task, which all its runs must have."""
+    have = set.intersection(*({name for row in run.rows for name in row if "/" in name} for run in runs))
+    name = (
+        wanted.get(task)
+        or wanted.get("")
+        or next((each for each in ("eval/win_rate", "eval/return") if each in have), "eval/return")
+    )
+    if name not in have:
+        known = [each for each in have if each.partition("/")[0] in KINDS]
+        raise PhalanxError(f"not all runs on {task} have a metric {name!r}.{suggest(name, known)}")
+    return name
+
+
+def _cell(arm: str, metric: str, runs: list[Trained], steps: int | None) -> Cell:
+    """Gather the seeds of an arm on a task."""
+    owner: dict[int, Trained] = {}
+    for run in runs:
+        for seed in run.facts["seeds"]:
+            if seed in owner:
+                raise PhalanxError(
+                    f"seed {seed} of {arm} on {run.task} is in {owner[seed].folder} and in {run.folder}: "
+                    f"leave one out, or name them as two arms, NAME=RUN"
+                )
+            owner[seed] = run
+    points = curve([row for run in runs for row in run.rows], metric)
+    if points is None or not len(points[0]):
+        raise PhalanxError(f"the runs of {arm} on {runs[0].task} were never evaluated at the same env steps")
+    at, values = points
+    if steps is not None:
+        at, values = at[at <= steps], values[:, at <= steps]
+    kind, _, name = metric.partition("/")
+    if kind == "eval" and steps is None:
+        ends = {row["seed"]: row[name] for run in runs for row in run.facts["final"]["last"]["seeds"]}
+        scores = np.array([ends[seed] for seed in owner])
+    else:
+        scores = values[:, -1]
+    return Cell(runs, list(owner), scores, at, values, *_episodes(metric, runs, steps))
+
+
+def _episodes(metric: str, runs: Sequence[Trained], steps: int | None) -> tuple[int | None, int | None]:
+    """Episodes behind a score and behind a point of its curve; None if they are no win rates.
+
+    Episodes of sampled play are not counted: at least those of an evaluation are assumed.
+    """
+    kind, _, name = metric.partition("/")
+    if name != "win_rate":
+        return None, None
+    evaluated = min(run.config["run"]["eval_episodes"] for run in runs)
+    if kind == "eval" and steps is None:
+        return min(run.facts["final"]["last"]["episodes"] for run in runs), evaluated
+    return evaluated, evaluated

@@ -1,0 +1,56 @@
+"""Which runs may be compared: the same rules, the same budget, the same kind of play."""
+
+from collections.abc import Mapping, Sequence
+
+from phalanx.errors import PhalanxError
+from phalanx.report.compare.runs import Trained, differences
+
+KINDS = {"eval": "greedy", "train": "sampled"}
+
+
+def require_one_kind(chosen: Mapping[str, str]) -> None:
+    """Refuse to mix greedy and sampled play."""
+    of_kind = {metric.partition("/")[0]: (task, metric) for task, metric in chosen.items()}
+    for kind in of_kind.keys() - KINDS.keys():
+        raise PhalanxError(f"{of_kind[kind][1]} is no score: take one of eval/ (greedy) or train/ (sampled)")
+    if len(of_kind) > 1:
+        greedy, sampled = of_kind["eval"], of_kind["train"]
+        raise PhalanxError(
+            f"{greedy[1]} on {greedy[0]} is of greedy play and {sampled[1]} on {sampled[0]} of sampled play: "
+            f"they cannot be compared; take eval/ or train/ for all"
+        )
+
+
+def require_fair(task: str, runs: Sequence[Trained], steps: int | None) -> None:
+    """Refuse runs that did not do the same: other rules, other budgets, an unfinished one."""
+    first = runs[0]
+    for run in runs:
+        old, new = (each.facts.get("env_version", 1) for each in (first, run))
+        if old != new:
+            raise PhalanxError(
+                f"{first.folder} was made with version {old} of {task} and {run.folder} with version {new}: "
+                f"their numbers are not comparable; train one of them again"
+            )
+        if steps is None and run.facts.get("status") != "finished":
+            raise PhalanxError(
+                f"{run.folder} is not finished ({run.facts.get('status', 'no status')}): phalanx resume "
+                f"{run.folder}, or compare what all had by then with --steps"
+            )
+        budgets = [each.config["run"]["steps"] for each in (first, run)]
+        if steps is None and budgets[0] != budgets[1]:
+            raise PhalanxError(
+                f"{first.folder} had {budgets[0]:,} steps on {task} and {run.folder} {budgets[1]:,}: "
+                f"compare what both had by then with --steps {min(budgets)}"
+            )
+        reached = max((row["env_steps"] for row in run.rows), default=0)
+        if steps is not None and reached < steps:
+            raise PhalanxError(f"{run.folder} has only {reached:,} env steps, not the {steps:,} of --steps")
+
+
+def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
+    """Say where environments are set differently: whether that makes them easier, only people know."""
+    return [
+        f"runs on {task} differ in options of the environment: {', '.join(each[4:] for each in found)}"
+        for task, runs in by_task.items()
+        if (found := differences(runs, ("env",)))
+    ]

@@ -1,0 +1,70 @@
+"""Run folders as a comparison reads them, and what differs between them."""
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.errors import PhalanxError
+from phalanx.registry import read_toml
+from phalanx.report import metrics
+
+
+class Trained(NamedTuple):
+    """A run folder, read."""
+
+    folder: Path
+    config: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any]
+    rows: list[dict[str, Any]]
+
+    @property
+    def algorithm(self) -> str:
+        return self.config["run"]["algorithm"]
+
+    @property
+    def task(self) -> str:
+        return self.config["run"]["env"]
+
+
+def read(folder: Path) -> Trained:
+    """Read a run folder; one that is none is refused."""
+    try:
+        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise PhalanxError(f"{folder} is not a run folder: it has no run.json") from None
+    except ValueError:
+        raise PhalanxError(f"{folder / 'run.json'} is not readable") from None
+    return Trained(folder, read_toml(folder / "config.toml"), facts, metrics.read(folder))
+
+
+def label(runs: Sequence[Trained]) -> list[str]:
+    """What each run's arm is called: its algorithm, and options that differ between its runs on one task."""
+    differing: dict[str, list[str]] = {}
+    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+        mine = [run for run in runs if run.algorithm == algorithm]
+        found = {}
+        for run, other in itertools.combinations(mine, 2):
+            if run.task == other.task:
+                found |= dict.fromkeys(differences([run, other], ("algorithm", "env")))
+        differing[algorithm] = list(found)
+
+    def name(run: Trained) -> str:
+        options = (f"{key.rpartition('.')[2]}={_option(run, key)}" for key in differing[run.algorithm])
+        return " ".join([run.algorithm, *options])
+
+    return [name(run) for run in runs]
+
+
+def _option(run: Trained, key: str) -> Any:
+    table, _, name = key.partition(".")
+    return run.config.get(table, {}).get(name)
+
+
+def differences(runs: Sequence[Trained], tables: Iterable[str] = ("run", "algorithm", "env")) -> list[str]:
+    """The options, as table.name, that are not the same in all runs."""
+    keys = dict.fromkeys(
+        f"{table}.{name}" for table in tables for run in runs for name in run.config.get(table, {})
+    )
+    return [key for key in keys if len({repr(_option(run, key)) for run in runs}) > 1]
