@@ -257,8 +257,7 @@ def watch(
     that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
     RUN/watch.html), and films stand beside it.
 
-    `run` may also be a file that `StarCraft2Env.save_replay()` wrote: then that episode is shown, in a page
-    beside it, and none of the options that choose what to play can be given.
+    `run` may also be a file that `StarCraft2Env.save_replay()` wrote: that episode is shown, as it was saved.
     """
     from phalanx.report import film
     from phalanx.report.page import require_same_starts
@@ -278,12 +277,9 @@ def watch(
         there = None if is_run(other) else playing[0][1].env
         playing.append((other, *player(other, there, which, team, checkpoint, None)))
     names = [setup.config.algorithm for _, setup, _ in playing]
-    if len(set(names)) < len(names):
-        names = [Path(what).name for what, *_ in playing]
-    shows = [
-        _played(name, setup, params, seed, episodes)
-        for name, (_, setup, params) in zip(names, playing, strict=True)
-    ]
+    names = names if len(set(names)) == len(names) else [Path(what).name for what, *_ in playing]
+    each = zip(names, playing, strict=True)
+    shows = [_played(name, setup, params, seed, episodes) for name, (_, setup, params) in each]
     if other is not None:
         require_same_starts(*shows)
     title = f"{' and '.join(names)} on {shows[0].spec.name}"

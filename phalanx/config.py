@@ -160,8 +160,8 @@ def _number_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
         return raw, "must be a whole number" if opt.kind is int else "must be a number"
     if isinstance(number, float) and not math.isfinite(number):
         return raw, "must be a finite number"
-    if opt.kind is int and abs(number) > HUGE:
-        return raw, f"must be at most {HUGE:g}"
+    if opt.kind is int and abs(number) > LARGEST_NUMBER:
+        return raw, f"must be at most {LARGEST_NUMBER:g}"
     if opt.kind is int and number != int(number):
         return raw, "must be a whole number"
     return opt.kind(number), _beyond(opt, number)
@@ -181,7 +181,7 @@ def _beyond(opt: Option, number: float) -> str | None:
     return None
 
 
-HUGE = 1e18
+LARGEST_NUMBER = 1e18
 
 
 class Layer(NamedTuple):

@@ -8,7 +8,7 @@ class PhalanxError(Exception):
     """A mistake that the user can mend. The command line prints it as one line and exits with code 2."""
 
 
-MANY = 40  # names that one line can hold
+NAMES_IN_A_LINE = 40  # names that one line can hold
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -17,4 +17,4 @@ def suggest(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if near:
         return f" Did you mean {' or '.join(near)}?"
-    return f" Known: {', '.join(known)}." if len(known) < MANY else ""
+    return f" Known: {', '.join(known)}." if len(known) < NAMES_IN_A_LINE else ""

@@ -100,10 +100,10 @@ def references() -> dict[str, str]:
     """Every reference result's id, and a line about it."""
     found = {}
     for path in sorted((ROOT / "references").glob("*.json")):
-        told = json.loads(path.read_text(encoding="utf-8"))
-        mean, steps = sum(told["scores"]) / len(told["scores"]), told["config"]["run"]["steps"]
-        name = told["metric"].removeprefix("eval/").replace("_", " ")
-        found[path.stem] = f"greedy {name} {mean:.3g} after {steps:,} steps, {len(told['scores'])} seeds"
+        result = json.loads(path.read_text(encoding="utf-8"))
+        mean, steps = sum(result["scores"]) / len(result["scores"]), result["config"]["run"]["steps"]
+        name = result["metric"].removeprefix("eval/").replace("_", " ")
+        found[path.stem] = f"greedy {name} {mean:.3g} after {steps:,} steps, {len(result['scores'])} seeds"
     return found
 
 

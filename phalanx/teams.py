@@ -175,7 +175,7 @@ def save(path: Path, setup: Setup, params: PyTree) -> None:
     np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     spec = setup.env.spec
     kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "script"}
-    told = {
+    manifest = {
         "format": FORMAT,
         "phalanx": __version__,
         "algorithm": setup.config.algorithm,
@@ -186,19 +186,19 @@ def save(path: Path, setup: Setup, params: PyTree) -> None:
         "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(SPEC, json.dumps(told, indent=1))
+        archive.writestr(SPEC, json.dumps(manifest, indent=1))
         archive.writestr(PARAMS, buffer.getvalue())
-        archive.writestr(README, _readme(told, spec))
+        archive.writestr(README, _readme(manifest, spec))
 
 
 def load_team(path: str | Path) -> Policy:
     """Load a team that `phalanx export` wrote; it acts as what `load` gives does."""
     device.configure()
-    told, arrays = _read(Path(path))
+    manifest, arrays = _read(Path(path))
     try:
-        spec = EnvSpec(**{name: _tuples(value) for name, value in told["spec"].items()})
-        cls = registry.algorithm(told["algorithm"])
-        config = registry.algorithm_config(told["algorithm"])(**renamed(told["options"]))
+        spec = EnvSpec(**{name: _tuples(value) for name, value in manifest["spec"].items()})
+        cls = registry.algorithm(manifest["algorithm"])
+        config = registry.algorithm_config(manifest["algorithm"])(**renamed(manifest["options"]))
         seen = policy_spec(spec, **config.inputs)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
@@ -219,7 +219,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What the file says and holds, if it is what was written."""
     try:
         with zipfile.ZipFile(path) as archive:
-            told, params = json.loads(archive.read(SPEC)), archive.read(PARAMS)
+            manifest, params = json.loads(archive.read(SPEC)), archive.read(PARAMS)
     except FileNotFoundError:
         raise PhalanxError(f"there is no file {path}") from None
     except (
@@ -232,27 +232,27 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         NotImplementedError,
     ) as error:
         raise PhalanxError(f"{path} is not a team, or is damaged: {error}") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise PhalanxError(f"{path} is not a team that phalanx {__version__} can read")
-    if hashlib.sha256(params).hexdigest() != told.get("sha256"):
+    if hashlib.sha256(params).hexdigest() != manifest.get("sha256"):
         raise PhalanxError(f"{path} is damaged: {PARAMS} does not match its checksum")
     with np.load(io.BytesIO(params), allow_pickle=False) as arrays:
-        return told, dict(arrays)
+        return manifest, dict(arrays)
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _readme(told: dict[str, Any], spec: EnvSpec) -> str:
+def _readme(manifest: dict[str, Any], spec: EnvSpec) -> str:
     kind = f"{spec.n_actions} actions" if spec.action_kind == "discrete" else f"{spec.n_actions} numbers"
-    return f"""# A team trained by {told["algorithm"]} on {told["env"]}
+    return f"""# A team trained by {manifest["algorithm"]} on {manifest["env"]}
 
 {spec.n_agents} agents ({", ".join(spec.agents)}); each sees {spec.obs_size} numbers and has {kind}.
 `team.json` says what they are called, `params.npz` holds the networks as plain arrays (no pickle).
 
 ```python
-import phalanx  # version {told["phalanx"]} or newer
+import phalanx  # version {manifest["phalanx"]} or newer
 
 team = phalanx.load_team("team.zip")
 memory = None  # on the first step of each episode

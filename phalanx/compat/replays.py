@@ -34,7 +34,7 @@ def write(folder: Path, prefix: str, head: Mapping[str, Any], battle: Battle, pl
     ]
     same = [name for name in frames[0] if all(frame[name] == frames[0][name] for frame in frames)]
     steps, last = [moment.step for moment in played], played[-1].step
-    told = {
+    replay = {
         "format": FORMAT,
         **head,
         "won": bool(last.info["won"]),
@@ -50,7 +50,7 @@ def write(folder: Path, prefix: str, head: Mapping[str, Any], battle: Battle, pl
     path = folder / f"{prefix}_{datetime.now().strftime('%Y%m%d-%H%M%S-%f')}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(told, separators=(",", ":")), "utf-8")
+        path.write_text(json.dumps(replay, separators=(",", ":")), "utf-8")
     except OSError as error:
         raise PhalanxError(f"cannot write {path}: {error.strerror}") from None
     return str(path)
@@ -68,21 +68,21 @@ def read(path: str | Path) -> "Show":
 
     frames: list[dict[str, Any] | None]
     try:
-        told = json.loads(Path(path).read_text("utf-8"))
-        if told["format"] != FORMAT:
+        replay = json.loads(Path(path).read_text("utf-8"))
+        if replay["format"] != FORMAT:
             raise KeyError
-        spec = registry.build_env(f"battle/{told['map']}", **told["options"]).spec
-        frames = [{**told["scene"], **frame} for frame in told["frames"]]
-        seen: list[Any] = [np.array(told[name]) for name in ("obs", "avail", "alive")]
+        spec = registry.build_env(f"battle/{replay['map']}", **replay["options"]).spec
+        frames = [{**replay["scene"], **frame} for frame in replay["frames"]]
+        seen: list[Any] = [np.array(replay[name]) for name in ("obs", "avail", "alive")]
         obs, avail, alive = seen
-        rewards = np.array(told["rewards"], np.float32).reshape(-1, 1)
+        rewards = np.array(replay["rewards"], np.float32).reshape(-1, 1)
         episode = Episode(
             observation=Observation(obs, obs[:, 0, :0], avail, alive),
-            action=np.array(told["actions"], np.int32).reshape(-1, spec.n_agents),
+            action=np.array(replay["actions"], np.int32).reshape(-1, spec.n_agents),
             reward=np.broadcast_to(rewards, (len(rewards), spec.n_agents)),
-            terminated=told["terminated"],
-            truncated=not told["terminated"],
-            won=told["won"],
+            terminated=replay["terminated"],
+            truncated=not replay["terminated"],
+            won=replay["won"],
             preferences=None,
             states=None,
         )

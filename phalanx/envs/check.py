@@ -234,9 +234,9 @@ def _look(now: TimeStep, running: np.ndarray, spec: EnvSpec, t: int) -> Iterator
         waits = ~seen.alive & ~now.agent_terminated & ~over[:, None]
         if waits[running].any():
             yield f"an agent is dead at step {t} but has not ended, as spec.agents_end demands."
-    helpless = alive & ~seen.avail.any(-1) & ~over[:, None]
-    if helpless.any():
-        agent = spec.agents[int(np.argwhere(helpless)[0][1])]
+    no_action_available = alive & ~seen.avail.any(-1) & ~over[:, None]
+    if no_action_available.any():
+        agent = spec.agents[int(np.argwhere(no_action_available)[0][1])]
         yield f"{agent} lives at step {t} but has no available action: give it one, or mark it dead."
     if (seen.avail & alive[..., None] & ~own_actions(spec)).any():
         yield f"padded actions are available at step {t}: mask them by spec.action_counts."

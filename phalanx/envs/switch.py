@@ -106,7 +106,7 @@ class Switch(Env):
         row, col = state.position.T
         clock = state.steps / self.time_limit
         seen = [jnp.asarray(ROW_SEEN)[row], jnp.asarray(COL_SEEN)[col]]
-        everything = jnp.stack([*seen, state.home.astype(jnp.float32)], axis=1)
+        positions_and_home = jnp.stack([*seen, state.home.astype(jnp.float32)], axis=1)
         if self.clock:
             seen.append(jnp.broadcast_to(clock, (self.agents,)))
         obs = jnp.stack(seen, axis=1)
@@ -115,7 +115,7 @@ class Switch(Env):
         all_home = state.home.all()
         return self.timestep(
             obs,
-            state=jnp.append(everything.reshape(-1), clock),
+            state=jnp.append(positions_and_home.reshape(-1), clock),
             reward=reward,
             terminated=all_home,
             alive=~state.home,

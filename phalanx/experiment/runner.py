@@ -104,7 +104,7 @@ class Runner:
     def note(self) -> None:
         """Write down how things stand."""
         experiment = self.experiment
-        told = {
+        facts = {
             "title": experiment.title,
             "file": str(experiment.path),
             "control": experiment.control,
@@ -125,7 +125,7 @@ class Runner:
             unfinished = experiment.out / f".{EXPERIMENT}"
             try:
                 experiment.out.mkdir(parents=True, exist_ok=True)
-                unfinished.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+                unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
                 os.replace(unfinished, experiment.out / EXPERIMENT)
             except OSError as error:
                 raise PhalanxError(f"cannot write {experiment.out}: {error.strerror}") from None

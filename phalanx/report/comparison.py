@@ -15,7 +15,7 @@ from phalanx.report.compare import Comparison, Trained, between, differences, ma
 from phalanx.report.console import duration
 from phalanx.report.plots import thousands
 
-NONE = "-"
+NO_VALUE = "-"
 STYLE = Path(__file__).with_suffix(".css")
 
 MEANINGS = {
@@ -191,14 +191,14 @@ def _differences(result: Comparison) -> tuple[str, str]:
 
     def values(arm: str, key: str) -> str:
         table, _, name = key.partition(".")
-        told = {
-            task: result.cells[arm, task].runs[0].config.get(table, {}).get(name, NONE)
+        values = {
+            task: result.cells[arm, task].runs[0].config.get(table, {}).get(name, NO_VALUE)
             for task in result.tasks
         }
-        distinct = list(dict.fromkeys(map(str, told.values())))
+        distinct = list(dict.fromkeys(map(str, values.values())))
         if len(distinct) == 1:
             return escape(distinct[0])
-        return "".join(f"{escape(str(value))}<small>{escape(task)}</small>" for task, value in told.items())
+        return "".join(f"{escape(str(value))}<small>{escape(task)}</small>" for task, value in values.items())
 
     algorithms = [
         "algorithm",
@@ -222,10 +222,10 @@ def _runs(result: Comparison) -> str:
             f"{escape(run.task)}<small>rules {facts.get('env_version', 1)}</small>",
             span,
             f"{run.config['run']['steps']:,}",
-            duration(facts["seconds"]) if "seconds" in facts else NONE,
-            f"{escape(str(facts.get('device', NONE)))}<small>{escape(facts.get('started', ''))}</small>",
+            duration(facts["seconds"]) if "seconds" in facts else NO_VALUE,
+            f"{escape(str(facts.get('device', NO_VALUE)))}<small>{escape(facts.get('started', ''))}</small>",
             f"<code>{escape(str(run.folder))}</code><small>{escape(versions)}</small>"
-            f"<small>git {escape(str(facts.get('git') or NONE))}</small>",
+            f"<small>git {escape(str(facts.get('git') or NO_VALUE))}</small>",
         ]
 
     head = ["arm", "task", "seeds", "steps a seed", "time", "device", "folder and versions"]

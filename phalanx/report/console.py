@@ -8,8 +8,8 @@ import numpy as np
 
 from phalanx.report import plots
 
-MAIN = ("return", "return_std", "win_rate", "length")  # what one line shows of an evaluation
-FEW = 4  # types or teams whose returns it shows as well
+MAIN_METRICS = ("return", "return_std", "win_rate", "length")  # what one line shows of an evaluation
+MOST_TYPES = 4  # types or teams whose returns it shows as well
 BLOCKS, PLAIN = "▁▂▃▄▅▆▇█", "_.-=+*#@"  # the levels of a curve in text; where blocks cannot be printed
 WIDTH = 40  # characters of such a curve, at most
 
@@ -48,7 +48,7 @@ def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
 def main_metrics(values: Mapping[str, Any]) -> dict[str, float]:
     """What one line can show of an evaluation: the main metrics, and returns by type where they are few."""
     by_type = [name for name in values if name.startswith("return/")]
-    names = [*MAIN, *by_type] if len(by_type) <= FEW else MAIN
+    names = [*MAIN_METRICS, *by_type] if len(by_type) <= MOST_TYPES else MAIN_METRICS
     return {name: values[name] for name in names if name in values}
 
 

@@ -10,7 +10,7 @@ from phalanx.errors import PhalanxError, suggest
 from phalanx.report.plots import COLOURS
 
 FINER = 2  # pictures are drawn this much larger and scaled down, so that edges come out smooth
-SMALLEST = 2.0  # pixels of radius that even the smallest body gets, or it would not be seen
+SMALLEST_RADIUS = 2.0  # pixels of radius that even the smallest body gets, or it would not be seen
 SMALLEST_PICTURE = 16
 READABLE = 6.0  # pixels of radius from which on a body has room for its number
 
@@ -79,7 +79,7 @@ class Canvas:
 
     def disc(self, x: float, y: float, radius: float, fill: Colour, border: Colour, line: float = 1) -> None:
         """A filled circle with a border; never too small to be seen."""
-        r = max(radius, SMALLEST)
+        r = max(radius, SMALLEST_RADIUS)
         west, north, east, south = _finer(x - r, y - r, x + r, y + r)
         # The border of a very small body must leave some of its colour.
         width = max(1, round(FINER * min(line, r / 3)))
@@ -175,7 +175,7 @@ def _battle(frame: Mapping[str, Any], pixels: int) -> Canvas:
     cell = pixels / max(width, height)
     x = (np.asarray(frame["x"]) - view.west) * cell
     y = (view.north - np.asarray(frame["y"])) * cell  # y grows to the north
-    radius = np.maximum(np.asarray(frame["radius"]) * cell, SMALLEST)
+    radius = np.maximum(np.asarray(frame["radius"]) * cell, SMALLEST_RADIUS)
     alive, allies = np.asarray(frame["health"]) > 0, int(frame["allies"])
     for unit in map(int, np.flatnonzero(~alive)):
         colour, arm = (*_side_colour(unit, allies), 110), 0.6 * radius[unit]

@@ -8,7 +8,7 @@ import numpy as np
 from phalanx.types import EnvSpec
 
 Frame = Mapping[str, Any]
-LEAST = 0.05  # health that counts as lost or healed; regeneration of a step is less
+LEAST_HEALTH = 0.05  # health that counts as lost or healed; regeneration of a step is less
 
 
 class Event(NamedTuple):
@@ -57,9 +57,9 @@ def _battle(before: Frame, after: Frame, spec: EnvSpec):
         who = f"{names[unit]} {types[unit]}"
         if not lives[unit]:
             yield "death" if unit >= allies else "loss", f"{who} dies{from_whom}"
-        elif lost > LEAST:
+        elif lost > LEAST_HEALTH:
             yield "hit", f"{who} loses {lost:.3g}{from_whom}"
-        elif -lost > LEAST and by:
+        elif -lost > LEAST_HEALTH and by:
             yield "heal", f"{who} gets {-lost:.3g} back{from_whom}"
 
 

@@ -69,37 +69,37 @@ class Packer:
         Fractions are counted in units, `STEPS` of them between the least and the most that an entry of the
         last axis ever is; 0 stays exactly 0, which is how environments say that something is not seen.
         """
-        told: dict[str, Any] = {"shape": array.shape}
+        fields: dict[str, Any] = {"shape": array.shape}
         if array.dtype.kind == "f":
             flat = np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
             low, high = flat.min(0), flat.max(0)
             unit = np.where(high > low, (high - low) / STEPS, np.where(low == 0, 1.0, low))
             base = (low / unit).round()
             whole = ((flat / unit).round() - base).reshape(array.shape)
-            told |= {"base": base.astype(int).tolist(), "unit": unit.tolist()}
+            fields |= {"base": base.astype(int).tolist(), "unit": unit.tolist()}
         else:
             whole = array
         steps = np.diff(np.asarray(whole, np.int64), axis=0, prepend=0).astype(np.uint16)
         # Low bytes and high bytes apart: most high bytes are 0, which packs well.
         parts = steps.astype("<u2").reshape(-1).view(np.uint8).reshape(-1, 2).T
-        told["at"] = len(self.block)
+        fields["at"] = len(self.block)
         self.block += parts.tobytes()
-        return told
+        return fields
 
     def frames(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What stays the same in all frames of an episode, as it is, and the rest over time."""
-        told = {}
+        fields = {}
         for name in frames[0]:
             values = [frame[name] for frame in frames]
             if isinstance(values[0], (str, type(None))) or _of_words(values[0]):
-                told[name] = values[0] if all(each == values[0] for each in values) else {"each": values}
+                fields[name] = values[0] if all(each == values[0] for each in values) else {"each": values}
                 continue
             stack = np.stack([np.asarray(each) for each in values])
             if stack.dtype.kind == "f" and not np.isfinite(stack).all():
                 raise PhalanxError(f"cannot show this: {name!r} of the environment's frame is not finite")
             same = (stack == stack[0]).all()
-            told[name] = _plain(stack[0]) if same else self.over_time(stack)
-        return told
+            fields[name] = _plain(stack[0]) if same else self.over_time(stack)
+        return fields
 
 
 def _of_words(value: Any) -> bool:
@@ -120,8 +120,8 @@ def _short(number: float) -> float:
 def page(shows: Sequence[Show], title: str) -> str:
     """The page that plays one team, or two beside each other."""
     packer = Packer()
-    told = {"title": title, "shows": [_show(each, packer) for each in shows]}
-    head = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    fields = {"title": title, "shows": [_show(each, packer) for each in shows]}
+    head = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     packed = gzip.compress(len(head).to_bytes(4, "little") + head + bytes(packer.block), 9, mtime=0)
     files = resources.files("phalanx.report") / "viewer"
     text = (files / "page.html").read_text("utf-8")

@@ -143,13 +143,13 @@ def _write(panels: list[Panel], out: Path) -> list[Path]:
         figure, axes = plt.subplots(
             rows, columns, figsize=(4.6 * columns, 3.4 * rows), squeeze=False, layout="constrained"
         )
-        told = []
+        in_legend = []
         for axis, panel in zip(axes.flat, panels, strict=False):
             _draw(axis, panel)
             names = [line.label for line in panel.lines]
-            if names not in told:  # the same lines need no second legend
+            if names not in in_legend:  # the same lines need no second legend
                 _legend(axis, len(names))
-                told.append(names)
+                in_legend.append(names)
         for axis in axes.flat[len(panels) :]:
             axis.axis("off")
         try:

@@ -16,7 +16,7 @@ Scores = Sequence[np.ndarray]
 DRAWS = 2_000
 SHUFFLES = 10_000
 LEVEL = 0.95
-FEWEST = 3  # seeds below which an interval would say more than is known
+FEWEST_SEEDS = 3  # seeds below which an interval would say more than is known
 GRID = np.linspace(0, 1, 1001)  # probabilities that may lie in an interval
 
 
@@ -88,7 +88,7 @@ def bootstrap(
     rates near 0 or 1 are skewed. With fewer than three seeds in a task the interval is not known (nan).
     """
     value = statistic(scores)
-    if min(each.shape[-1] for each in scores) < FEWEST:
+    if min(each.shape[-1] for each in scores) < FEWEST_SEEDS:
         return _unknown(value)
     errors = [np.zeros(each.shape[:-1]) for each in scores]
     if episodes is not None:
@@ -161,7 +161,7 @@ def improvement_interval(scores: Scores, others: Scores, level: float = LEVEL) -
     all seeds of one arm are above all of the other. Over tasks it is a little too wide if they disagree.
     """
     value = improvement(scores, others)
-    if min(len(each) for arm in (scores, others) for each in arm) < FEWEST:
+    if min(len(each) for arm in (scores, others) for each in arm) < FEWEST_SEEDS:
         return _unknown(value)
     sizes = [(len(x), len(y)) for x, y in zip(scores, others, strict=True)]
     spread = (1 - GRID) / (2 - GRID) + GRID / (1 + GRID)
@@ -174,7 +174,7 @@ def improvement_interval(scores: Scores, others: Scores, level: float = LEVEL) -
 def profile_interval(scores: Scores, thresholds: np.ndarray, level: float = LEVEL) -> Interval:
     """Performance profile at thresholds (P,) with Wilson's interval at each, for scores (S,)."""
     value = profile(scores, thresholds)
-    if min(len(each) for each in scores) < FEWEST:
+    if min(len(each) for each in scores) < FEWEST_SEEDS:
         return _unknown(value)
     return _score_interval(value, GRID * (1 - GRID) / sum(len(each) for each in scores), level)
 

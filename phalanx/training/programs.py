@@ -137,8 +137,8 @@ def play_many(play_program: Callable[..., Played], policy: PyTree, roots: Array,
 
 def bytes_needed(program: Any) -> int:
     """What a compiled program takes on its device; 0 where the device does not say."""
-    told = program.memory_analysis()
-    if told is None:
+    analysis = program.memory_analysis()
+    if analysis is None:
         return 0
-    given_back = told.alias_size_in_bytes
-    return told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes - given_back
+    held = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return held + analysis.temp_size_in_bytes

@@ -99,8 +99,8 @@ class Layout:
         """The same as an agent of this unit type would say them; as they are where types are drawn."""
         if self.world.drawn:
             return self.actions
-        told = ("target ", "heal agent_" if kind == "medivac" else "attack enemy ")
-        return tuple(name.replace(*told) for name in self.actions)
+        prefixes = ("target ", "heal agent_" if kind == "medivac" else "attack enemy ")
+        return tuple(name.replace(*prefixes) for name in self.actions)
 
     # Names of entries that observations and state share
 

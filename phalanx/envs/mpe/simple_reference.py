@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.mpe.particles import Intent, ParticleEnv, listed, plane
-from phalanx.envs.mpe.simple_speaker_listener import colors_of, told
+from phalanx.envs.mpe.simple_speaker_listener import colors_of, landmark_named
 from phalanx.envs.mpe.world import Agent, Bodies, Body, length
 
 FIRST_LANDMARK = 2
@@ -59,7 +59,7 @@ class SimpleReference(ParticleEnv):
     def intent(self, agent, seen):
         """Name the other's goal by its number, and go where one is told."""
         word = seen["goal colour of the other"].argmax(-1)
-        return Intent(told(seen["landmark"], seen["heard"]), seen["velocity"], word)
+        return Intent(landmark_named(seen["landmark"], seen["heard"]), seen["velocity"], word)
 
     def colors(self, state):
         colors = super().colors(state)

@@ -58,7 +58,7 @@ class SimpleSpeakerListener(ParticleEnv):
         """The speaker names the goal by its number, the listener goes where it is told."""
         if agent == SPEAKER:
             return Intent(word=seen["goal colour"].argmax(-1))
-        return Intent(told(seen["landmark"], seen["heard"]), seen["velocity"])
+        return Intent(landmark_named(seen["landmark"], seen["heard"]), seen["velocity"])
 
     def colors(self, state):
         colors = super().colors(state)
@@ -71,7 +71,7 @@ def colors_of(drawn, colors):
     return jnp.asarray(colors)[drawn].T
 
 
-def told(landmarks, heard):
+def landmark_named(landmarks, heard):
     """The way (B, 2) to the landmark (B, L, 2) that a word (B, C) names; none if nothing was said."""
     words = heard[:, : landmarks.shape[1]]
     return jnp.where(words.any(-1, keepdims=True), pick(landmarks, words.argmax(-1)), 0.0)

@@ -78,9 +78,9 @@ def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
 
 def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
     """Compare the finished runs of an experiment; what is missing is noted."""
-    told = json.loads((out / EXPERIMENT).read_text(encoding="utf-8"))
+    plan = json.loads((out / EXPERIMENT).read_text(encoding="utf-8"))
     runs, arms, notes = [], [], []
-    for cell in told["cells"]:
+    for cell in plan["cells"]:
         try:
             run = read(out / cell["folder"])
         except PhalanxError:
@@ -92,10 +92,10 @@ def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
             why = f"failed: {cell['failed']}" if cell["failed"] else "is not finished"
             notes.append(f"{cell['arm']} on {cell['env']} {why}")
     if not runs:
-        raise PhalanxError(f"no run of {out} is finished: phalanx experiment {told['file']}")
-    options["control"] = options.get("control") or told["control"]
-    bounds = {task: (low, high) for task, (low, high) in told["bounds"].items()}
-    return out / "report", compare(runs, arms, title=told["title"], bounds=bounds, notes=notes, **options)
+        raise PhalanxError(f"no run of {out} is finished: phalanx experiment {plan['file']}")
+    options["control"] = options.get("control") or plan["control"]
+    bounds = {task: (low, high) for task, (low, high) in plan["bounds"].items()}
+    return out / "report", compare(runs, arms, title=plan["title"], bounds=bounds, notes=notes, **options)
 
 
 def _metric(task: str, runs: Sequence[Trained], wanted: Mapping[str, str]) -> str:

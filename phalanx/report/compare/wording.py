@@ -29,7 +29,7 @@ def verdict(pair: Pair, seeds: int, tasks: int) -> str:
     measure = f"probability of improvement {between(pair.improvement)}"
     if pair.shown:
         return f"{pair.better} is better than {pair.other}: {measure}"
-    if seeds < st.FEWEST:
+    if seeds < st.FEWEST_SEEDS:
         few = many(seeds, "seed")
         return f"{pair.better} and {pair.other} cannot be told apart with {few}: train five or more"
     where = f" on {many(tasks, 'task')}" if tasks > 1 else ""
