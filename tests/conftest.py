@@ -2,11 +2,17 @@
 
 import dataclasses
 import os
+import shutil
+from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile many small programs and run each for a moment: cheap code sooner is what they want.
+# Without fusion emitters compiling takes half the time; jaxlib 0.11 and later have nothing else, and stop at
+# the flag because they do not know it.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    + (" --xla_cpu_use_fusion_emitters=false" if int(version("jaxlib").split(".")[1]) < 11 else ""),
 )
 
 import jax
@@ -41,6 +47,14 @@ def build(algorithm, env, envs=4, env_options=None, **options):
     return Loop(prepared, learner, envs, eval_episodes=8)
 
 
+def small(out, algorithm="ippo", env="debug/identity", **options):
+    """A run of 4 updates of 64 steps, evaluated every 2."""
+    import phalanx
+
+    settings = {"steps": 256, "envs": 4, "eval_every": 128, "eval_episodes": 4, "final_episodes": 4}
+    return phalanx.train(algorithm, env, out=out, quiet=True, **settings | small_for(algorithm) | options)
+
+
 def same(a, b) -> bool:
     """Whether two trees are identical to the bit."""
 
@@ -48,6 +62,20 @@ def same(a, b) -> bool:
         return jax.random.key_data(x) if is_key(x) else x
 
     return all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((data(x) == data(y)).all()), a, b)))
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    """A small run with two checkpoints, which no test may change."""
+    return small(tmp_path_factory.mktemp("kept") / "run", keep=2)
+
+
+@pytest.fixture
+def two_checkpoints(kept, tmp_path):
+    """A copy of it that a test may break or go on with."""
+    from phalanx.api import Run
+
+    return Run(shutil.copytree(kept.folder, tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")
