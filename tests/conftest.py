@@ -30,6 +30,44 @@ LONG = bool(os.environ.get("PHALANX_LONG"))
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 
+# What `make test-fast` leaves out: tests that ask for one of these runs,
+SLOW_FIXTURES = {"kept", "two_checkpoints", "straight", "left_alone"}
+# and by file, those whose names begin with one of these words ("" for all of them).
+SLOW = {
+    "test_actors": [""],
+    "test_battle_env": ["what_always_holds", "epo_", "looking_", "enemy_medivac", "timeout_", "zerglings_"],
+    "test_battle_physics": ["legal_moves"],
+    "test_cli": ["the_whole_story", "an_environment_of_the_users_own"],
+    "test_coma": [""],
+    "test_distil": [""],
+    "test_experiment": ["a_plan_says"],
+    "test_learning": [""],
+    "test_leave": [""],
+    "test_pettingzoo": ["passes_pettingzoos", "plays_what_the_environment_plays"],
+    "test_ppo": [""],
+    "test_resume": [""],
+    "test_run": [
+        "a_replay_that_is_full",
+        "checkpoints_can_be_rarer",
+        "memory_does_not_grow",
+        "numbers_that_are_no_longer_finite",
+        "reported_numbers",
+        "seeds_trained_together",
+        "the_plan_of_memory",
+    ],
+    "test_value": [""],
+    "test_watch": ["commands_print", "what_is_played_is"],
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what is slow here, in one place, where it can be weighed against the rest."""
+    for item in items:
+        words = tuple(f"test_{word}" for word in SLOW.get(item.path.stem, ()))
+        if item.name.startswith(words) or SLOW_FIXTURES & set(item.fixturenames):
+            item.add_marker("slow")
+
+
 def small_for(algorithm):
     """Those of `SMALL` that an algorithm knows; a random team learns nothing."""
     known = {each.name for each in dataclasses.fields(registry.algorithm(algorithm).Config)}
