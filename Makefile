@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-long check bench clean
+.PHONY: setup demo test test-fast test-long test-lowest check bench clean
 
 setup: $(STAMP)
 
@@ -31,6 +32,17 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
+# Without those that train, kill or play for long: tests/conftest.py says which.
+test-fast: setup
+	$(BIN)/python -m pytest -m 'not slow'
+
+# The fast tests again, with the lowest versions that pyproject.toml allows.
+test-lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(LOWEST)/bin/python -m pytest -m 'not slow'
+
 # The same tests, with five kills instead of one and ten times the draws.
 test-long: setup
 	PHALANX_LONG=1 $(BIN)/python -m pytest
@@ -49,4 +61,4 @@ bench: setup
 	$(BIN)/python benchmarks/mpe.py
 
 clean:
-	rm -rf $(VENV) results build *.egg-info
+	rm -rf $(VENV) $(LOWEST) results build *.egg-info

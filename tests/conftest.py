@@ -2,11 +2,17 @@
 
 import dataclasses
 import os
+import shutil
+from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile many small programs and run each for a moment: cheap code sooner is what they want.
+# Without fusion emitters compiling takes half the time; jaxlib 0.11 and later have nothing else, and stop at
+# the flag because they do not know it.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    + (" --xla_cpu_use_fusion_emitters=false" if int(version("jaxlib").split(".")[1]) < 11 else ""),
 )
 
 import jax
@@ -24,6 +30,44 @@ device.configure()
 # `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
 LONG = bool(os.environ.get("PHALANX_LONG"))
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
+
+
+# What `make test-fast` leaves out: tests that ask for one of these runs,
+SLOW_FIXTURES = {"kept", "two_checkpoints", "straight", "left_alone"}
+# and by file, those whose names begin with one of these words ("" for all of them).
+SLOW = {
+    "test_actors": [""],
+    "test_battle_env": ["what_always_holds", "epo_", "looking_", "enemy_medivac", "timeout_", "zerglings_"],
+    "test_battle_physics": ["legal_moves"],
+    "test_cli": ["the_whole_story", "an_environment_of_the_users_own"],
+    "test_coma": [""],
+    "test_distil": [""],
+    "test_experiment": ["a_plan_says"],
+    "test_learning": [""],
+    "test_leave": [""],
+    "test_pettingzoo": ["passes_pettingzoos", "plays_what_the_environment_plays"],
+    "test_ppo": [""],
+    "test_resume": [""],
+    "test_run": [
+        "a_replay_that_is_full",
+        "checkpoints_can_be_rarer",
+        "memory_does_not_grow",
+        "numbers_that_are_no_longer_finite",
+        "reported_numbers",
+        "seeds_trained_together",
+        "the_plan_of_memory",
+    ],
+    "test_value": [""],
+    "test_watch": ["commands_print", "what_is_played_is"],
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what is slow here, in one place, where it can be weighed against the rest."""
+    for item in items:
+        words = tuple(f"test_{word}" for word in SLOW.get(item.path.stem, ()))
+        if item.name.startswith(words) or SLOW_FIXTURES & set(item.fixturenames):
+            item.add_marker("slow")
 
 
 def small_for(algorithm):
@@ -48,6 +92,14 @@ def greedy_episodes(loop, policy, episodes):
     return jax.tree.map(lambda x: x[0], played)
 
 
+def small(out, algorithm="ippo", env="debug/identity", **options):
+    """A run of 4 updates of 64 steps, evaluated every 2."""
+    import phalanx
+
+    settings = {"steps": 256, "envs": 4, "eval_every": 128, "eval_episodes": 4, "final_episodes": 4}
+    return phalanx.train(algorithm, env, out=out, quiet=True, **settings | small_for(algorithm) | options)
+
+
 def same(a, b) -> bool:
     """Whether two trees are identical to the bit."""
 
@@ -55,6 +107,20 @@ def same(a, b) -> bool:
         return jax.random.key_data(x) if is_key(x) else x
 
     return all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((data(x) == data(y)).all()), a, b)))
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    """A small run with two checkpoints, which no test may change."""
+    return small(tmp_path_factory.mktemp("kept") / "run", keep=2)
+
+
+@pytest.fixture
+def two_checkpoints(kept, tmp_path):
+    """A copy of it that a test may break or go on with."""
+    from phalanx.api import Run
+
+    return Run(shutil.copytree(kept.folder, tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
 """The physics of battles against closed forms, on states set by hand."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -60,9 +62,17 @@ def play(
         walks=jnp.array([order.goal is not None for order in orders])[:, None],
         keep=jnp.full((world.n, 1), 5.0 if acquire else NEVER_GIVE_UP),
     )
+    turns = -(-loops // 128) * 128  # a program for each multiple, not for each number
+    return jax.tree.map(lambda x: np.asarray(x)[:loops, :, 0], program(world, turns)(units, told))
+
+
+@cache
+def program(world: World, loops: int) -> Callable[[Units, Orders], Units]:
+    """The compiled loops of a world, (T, N, 1)."""
+    params = world.params(None)
 
     @jax.jit
-    def run(units: Units) -> Units:
+    def run(units: Units, told: Orders) -> Units:
         def loop(units: Units, _: None) -> tuple[Units, Units]:
             # Who acquires a target keeps it from loop to loop, as it would within a step.
             now = told._replace(aim=jnp.where(told.aim == NOBODY, units.aim, told.aim))
@@ -71,7 +81,7 @@ def play(
 
         return jax.lax.scan(loop, units, None, loops)[1]
 
-    return jax.tree.map(lambda x: np.asarray(x)[..., 0], run(units))
+    return run
 
 
 IDLE = Order()

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_run import assert_same_end, carry_of, rows, small
+from conftest import small
+from test_run import assert_same_end, carry_of, rows
 
 import phalanx
 from phalanx.errors import PhalanxError
@@ -47,7 +48,7 @@ def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
     assert files(run) == before
     phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
     whole = small(tmp_path / "whole", steps=512, lr_horizon=256, **falling)
-    assert_same_end(whole.folder, run.folder)
+    assert_same_end(whole.folder, run.folder, by_one_program=False)  # the horizon was the budget at first
     assert run.metrics()[-1]["learn/actor_lr"] == pytest.approx(1e-4)
     assert config(run)["algorithm"]["lr_horizon"] == 256
     with pytest.raises(PhalanxError, match="decay over 256 env steps: leave out lr_horizon"):
@@ -66,8 +67,8 @@ def test_nobody_trains_at_a_rate_of_zero(tmp_path):
         small(tmp_path / "other", steps=256, lr_decay=True, lr_horizon=128)
 
 
-def test_a_resume_that_is_refused_changes_nothing(tmp_path, monkeypatch):
-    run = small(tmp_path / "run", steps=128)
+def test_a_resume_that_is_refused_changes_nothing(two_checkpoints, monkeypatch):
+    run = two_checkpoints
     before = files(run)
 
     def refuse(*_):
@@ -75,44 +76,43 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "restore", refuse)
     with pytest.raises(PhalanxError, match="it does not fit"):
-        phalanx.resume(run.folder, 256, quiet=True)
+        phalanx.resume(run.folder, 512, quiet=True)
     assert files(run) == before
 
 
-def test_a_horizon_that_nothing_falls_over_is_refused(tmp_path):
+def test_a_horizon_that_nothing_falls_over_is_refused(two_checkpoints, tmp_path):
     with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate decays"):
-        small(tmp_path / "run", lr_horizon=512)
-    run = small(tmp_path / "constant")
+        small(tmp_path / "other", lr_horizon=512)
     with pytest.raises(PhalanxError, match="lr_horizon is set and no learning rate decays"):
-        phalanx.resume(run.folder, 512, lr_horizon=256, quiet=True)
+        phalanx.resume(two_checkpoints.folder, 512, lr_horizon=256, quiet=True)
 
 
-def test_the_configuration_says_what_happened(tmp_path):
-    run = small(tmp_path / "run", steps=128)
-    phalanx.resume(run.folder, 256, quiet=True)
+def test_the_configuration_says_what_happened(two_checkpoints):
+    run = two_checkpoints
+    phalanx.resume(run.folder, 512, quiet=True)
     text = (run.folder / "config.toml").read_text()
-    assert "steps = 256  # resume" in text
+    assert "steps = 512  # resume" in text
     assert "hidden = 8  # argument" in text
     assert "gae_lambda = 0.95  # default" in text
     (resumed,) = run.facts["resumed"]
     assert run.facts["final"]["last"]["episodes"] == 4
-    assert (resumed["env_steps"], resumed["steps"]) == (128, 256)
+    assert (resumed["env_steps"], resumed["steps"]) == (256, 512)
     assert resumed["versions"]["jax"] == jax.__version__
 
 
-def test_another_version_than_the_checkpoints_is_said(tmp_path, capsys):
-    run = small(tmp_path / "run", steps=128)
+def test_another_version_than_the_checkpoints_is_said(two_checkpoints, capsys):
+    run = two_checkpoints
     newest = checkpoint.choose(run.folder / "checkpoints").path
     manifest = json.loads((newest / "manifest.json").read_text())
     manifest.pop("seal")
     manifest["versions"]["jax"] = "0.0.1"
     manifest["seal"] = checkpoint._seal(manifest)
     (newest / "manifest.json").write_text(json.dumps(manifest))
-    phalanx.resume(run.folder, 192)
+    phalanx.resume(run.folder, 320)
     said = capsys.readouterr().out
     assert f"jax 0.0.1 (now {jax.__version__})" in " ".join(said.split())
     assert "not to the bit" in " ".join(said.split())
-    phalanx.resume(run.folder, 256)
+    phalanx.resume(run.folder, 384)
     assert "not to the bit" not in capsys.readouterr().out
 
 

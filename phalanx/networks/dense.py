@@ -1,5 +1,8 @@
 """Linear layers as plain functions, for the small networks inside mixers."""
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownMemberType=false
+
 from collections.abc import Callable
 from itertools import pairwise
 

@@ -1,5 +1,8 @@
 """Initial weights."""
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import jax
 import jax.numpy as jnp
 
@@ -18,7 +21,7 @@ def orthogonal(normals: Array) -> Array:
     rows, cols = normals.shape
     tall = normals if rows >= cols else normals.T
 
-    def iterate(_, x):
+    def iterate(_: Array, x: Array) -> Array:
         return 1.5 * x - 0.5 * x @ (x.T @ x)
 
     # Scaled so that no singular value exceeds 1, each iteration lifts all of them towards 1.

@@ -4,6 +4,9 @@ Parameters carry a leading group axis (G, ...). Each agent belongs to one group 
 that group's slice. Whatever is laid over the agents has its agent axis second to last, (..., A, F).
 """
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,6 +5,9 @@ computed when acting is, but for rounding, what is differentiated when learning.
 entries.
 """
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -50,7 +53,7 @@ def gru_loop(
     """The loop of a gru: from_x (T, B, 3H) -> (T, B, H), with one product or three at each step."""
     weights = jnp.split(recurrent, products, axis=-1)
 
-    def step(h, inputs):
+    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         from_x, begins = inputs
         h = jnp.where(begins, 0.0, h)
         x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
@@ -130,7 +133,7 @@ class Network:
         return self.hidden if self.kind == "gru" else 0
 
     @cached_property
-    def _graph(self):
+    def _graph(self) -> nnx.GraphDef[Net]:
         return nnx.graphdef(nnx.eval_shape(lambda: Net(self)))
 
     def init(self, key: Array) -> PyTree:

@@ -5,6 +5,9 @@ of the outputs (..., F), the mask (..., U) and what was `drawn`, which is what l
 `action` makes of it what the environment gets.
 """
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+
 from dataclasses import dataclass
 from typing import Literal, Protocol
 

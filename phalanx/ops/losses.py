@@ -1,5 +1,7 @@
 """Losses, element by element: whoever calls them masks and averages."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,7 +26,9 @@ def huber(error: Array, delta: float) -> Array:
     return jnp.where(size <= delta, 0.5 * jnp.square(error), delta * (size - 0.5 * delta))
 
 
-def clipped_value_loss(loss, value: Array, old_value: Array, target: Array, clip: float) -> Array:
+def clipped_value_loss(
+    loss: Callable[[Array], Array], value: Array, old_value: Array, target: Array, clip: float
+) -> Array:
     """The larger loss of the value and of the value kept within `clip` of the old one.
 
     All (...), and all on one scale: with value normalisation, all normalised alike.

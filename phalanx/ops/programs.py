@@ -1,5 +1,8 @@
 """How programs are laid out for the device that they compile for."""
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -25,7 +28,7 @@ def at_size(sizes: Sequence[int], fn: Callable[..., PyTree]) -> Callable[..., Py
     the largest `needed` of the batch asks for, where a plain `switch` would run them all. Sizes must rise.
     """
 
-    def one_of(programs, needed, args):
+    def one_of(programs: Sequence[Callable[..., PyTree]], needed: Array, args: PyTree) -> PyTree:
         return jax.lax.switch(jnp.searchsorted(jnp.array(sizes[:-1]), needed), programs, *args)
 
     @custom_vmap

@@ -6,15 +6,25 @@ worth nothing afterwards; a cut is bootstrapped; both stop the recursion, so tha
 from one episode into another.
 """
 
+# JAX and Flax leave parts of their own signatures untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from phalanx.types import Array
 
 
-def _backwards(step, init: Array, inputs) -> Array:
+def _backwards(step: Callable[..., Array], init: Array, inputs: tuple[Array, ...]) -> Array:
     """Scan from the last step to the first; outputs in order of time, (T, ...)."""
-    return jax.lax.scan(lambda carry, x: (step(carry, *x),) * 2, init, inputs, reverse=True)[1]
+
+    def turn(later: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+        out = step(later, *now)
+        return out, out
+
+    return jax.lax.scan(turn, init, inputs, reverse=True)[1]
 
 
 def one_step_targets(rewards: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
@@ -31,7 +41,7 @@ def lambda_returns(
     With `lam` = 1 these are plain discounted returns, with 0 one-step targets.
     """
 
-    def step(later, reward, next_value, ended, cut):
+    def step(later: Array, reward: Array, next_value: Array, ended: Array, cut: Array) -> Array:
         onward = jnp.where(cut, next_value, (1 - lam) * next_value + lam * later)
         return reward + gamma * jnp.where(ended, 0.0, onward)
 
@@ -64,7 +74,7 @@ def n_step_returns(
     stops = truncated | last_step.reshape(-1, *[1] * (rewards.ndim - 1))
     one_step = one_step_targets(rewards, next_values, terminated, gamma)
 
-    def lengthen(_, shorter):
+    def lengthen(_: Array, shorter: Array) -> Array:
         """From targets of k steps make those of k+1: r + gamma * (the next step's k-step target)."""
         following = jnp.concatenate([shorter[1:], shorter[-1:]])
         return jnp.where(terminated | stops, one_step, rewards + gamma * following)
