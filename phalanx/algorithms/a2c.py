@@ -10,10 +10,17 @@ from dataclasses import dataclass
 
 import jax
 
-from phalanx.algorithms.shared.actor_critic import ActorCritic, ActorCriticConfig, CriticView
+from phalanx.algorithms.shared.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    ActorCriticLearner,
+    Batch,
+    CriticView,
+)
 from phalanx.algorithms.shared.team import Reward
 from phalanx.config import option, with_default
 from phalanx.ops import masks, returns
+from phalanx.types import Array, Clock, PyTree, Transition
 
 NAMES = {
     "ia2c": "IA2C: every agent runs advantage actor-critic on its own observation and its own reward.",
@@ -44,7 +51,7 @@ class A2C(ActorCritic):
     Config = A2CConfig
     config: A2CConfig
 
-    def update(self, learner, rollout, key, clock):
+    def update(self, learner: ActorCriticLearner, rollout: Transition, key: Array, clock: Clock):
         learner, batch, memories, metrics = self.prepare_batch(learner, rollout)
         actor_grads, of_actor = jax.grad(self.actor_loss, has_aux=True)(
             learner.actor.params, batch, memories.actor
@@ -61,13 +68,13 @@ class A2C(ActorCritic):
         )
         return learner, {**metrics, **self.metrics_by_group(of_actor, of_critic, clock)}
 
-    def returns(self, rollout, reward, values, next_values):
+    def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         c = self.config
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         target = returns.n_step_returns(reward, next_values, ends, cuts, c.gamma, c.n_steps)
         return target - values, target
 
-    def actor_loss(self, params, batch, memory):
+    def actor_loss(self, params: PyTree, batch: Batch, memory: Array):
         """-A log pi(u | o) and the entropy bonus, over living agents; each group's mean, summed."""
         seen, dist = batch.observation, self.actor.distribution
         out, _ = self.actor.outputs(params, seen.obs, memory, batch.first)

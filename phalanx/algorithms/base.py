@@ -8,7 +8,7 @@ same function in training, evaluation, recording and exported policies.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from phalanx.algorithms.shared.optimiser import Optimiser
 from phalanx.config import option
@@ -26,6 +26,9 @@ class AlgorithmConfig:
     def inputs(self) -> dict[str, bool]:
         """What the networks see besides the observation: see `phalanx.envs.wrappers.prepare`."""
         return {"agent_id": False, "last_action": False}
+
+
+L = TypeVar("L", bound="Learner")
 
 
 class Learner(Protocol):
@@ -48,6 +51,11 @@ class Learner(Protocol):
         ...
 
     def _replace(self, **changes: Any) -> Self: ...
+
+
+def without_replay(learner: L) -> L:
+    """A learner without its replay buffer."""
+    return learner._replace(replay=None)  # pyright: ignore[reportPrivateUsage]  (of a NamedTuple, it is public)
 
 
 class Actor(ABC):

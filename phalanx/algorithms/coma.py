@@ -3,6 +3,7 @@
 Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", https://arxiv.org/abs/1705.08926
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
 from phalanx.ops.schedules import linear
-from phalanx.types import Array, Clock, Observation, PyTree, Transition
+from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,15 @@ class COMALearner(NamedTuple):
 class COMAActor(PolicyActor):
     """A softmax policy of which the share epsilon is uniform."""
 
-    def act(self, policy, observation, first, memory, key, greedy):
+    def act(
+        self,
+        policy: ExploringPolicy,
+        observation: Observation,
+        first: Array,
+        memory: Array,
+        key: Array,
+        greedy: bool,
+    ):
         logits, memory = self.one_step(policy.params, observation.obs, memory, first)
         avail = observation.avail
         if greedy:
@@ -78,7 +87,7 @@ class COMAActor(PolicyActor):
         log_policy = floored(logits, avail, policy.epsilon)
         return distributions.sample(key, log_policy, avail), memory, {}
 
-    def preferences(self, policy, observation, first, memory):
+    def preferences(self, policy: ExploringPolicy, observation: Observation, first: Array, memory: Array):
         return super().preferences(policy.params, observation, first, memory)
 
 
@@ -90,7 +99,7 @@ class COMA(Algorithm):
     action_kinds = frozenset({"discrete"})
     actor: COMAActor
 
-    def __init__(self, config: COMAConfig, spec):
+    def __init__(self, config: COMAConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
         self.actor_groups = sharing.groups(config.share, spec)
@@ -260,7 +269,7 @@ class COMA(Algorithm):
             "critic": Network(self.critic_groups, learner.critic.params),
         }
 
-    def with_networks(self, learner: COMALearner, parameters) -> COMALearner:
+    def with_networks(self, learner: COMALearner, parameters: Mapping[str, PyTree]) -> COMALearner:
         actor, critic = parameters["actor"], parameters["critic"]
         return learner._replace(
             actor=learner.actor._replace(params=actor),

@@ -1,9 +1,9 @@
 """Heuristic: the scripted team that comes with an environment. It does not learn; a baseline."""
 
-from phalanx.algorithms.base import Actor
+from phalanx.algorithms.base import Actor, AlgorithmConfig
 from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.errors import PhalanxError
-from phalanx.types import ScriptedTeam
+from phalanx.types import Array, EnvSpec, Observation, PyTree, ScriptedTeam
 
 
 class ScriptedActor(Actor):
@@ -16,10 +16,12 @@ class ScriptedActor(Actor):
     def acts_on(self):
         return frozenset({"observation", "state", "memory"})
 
-    def initial_memory(self, batch):
+    def initial_memory(self, batch: int):
         return self.script.memory(batch)
 
-    def act(self, policy, observation, first, memory, key, greedy):
+    def act(
+        self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
+    ):
         action, memory = self.script.act(observation, first, memory)
         return action, memory, {}
 
@@ -27,7 +29,7 @@ class ScriptedActor(Actor):
 class Heuristic(FixedPolicy):
     """`spec.script` plays."""
 
-    def __init__(self, config, spec):
+    def __init__(self, config: AlgorithmConfig, spec: EnvSpec):
         super().__init__(config, spec)
         if spec.script is None:
             raise PhalanxError(

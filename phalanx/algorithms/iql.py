@@ -5,12 +5,13 @@ Tampuu et al. 2017, https://arxiv.org/abs/1511.08779, have it.
 """
 
 from phalanx.algorithms.shared.value_based import ValueBased
+from phalanx.types import Array, PyTree
 
 
 class IQL(ValueBased):
     """No mixer: each agent learns the value of its own actions."""
 
-    def mix(self, params, chosen, best, action, state):
+    def mix(self, params: PyTree, chosen: Array, best: Array, action: Array, state: Array):
         return chosen
 
 

@@ -16,6 +16,7 @@ from phalanx.algorithms.shared.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     ActorCriticLearner,
+    Batch,
     CriticView,
     PolicyActor,
 )
@@ -24,7 +25,8 @@ from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.team import Reward, optimiser, shared_network
 from phalanx.config import option, with_default
 from phalanx.ops import losses, masks, returns
-from phalanx.types import Array, Clock, PyTree, Transition
+from phalanx.ops.distributions import Distribution
+from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class DistilActor(PolicyActor):
         out, memories = self.network.apply(params, obs, memory, first)
         return out[..., :-1], out[..., -1], memories
 
-    def outputs(self, params, obs, memory, first):
+    def outputs(self, params: PyTree, obs: Array, memory: Array, first: Array):
         out, _, memories = self.heads(params, obs, memory, first)
         return out, memories
 
@@ -69,12 +71,12 @@ class MAPPODistil(ActorCritic):
     config: MAPPODistilConfig
     actor: DistilActor
 
-    def __init__(self, config: MAPPODistilConfig, spec):
+    def __init__(self, config: MAPPODistilConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.distil_optimiser = optimiser(config, self.actor_groups, config.distil_lr)
         self.optimisers = (*self.optimisers, self.distil_optimiser)
 
-    def make_actor(self, distribution) -> DistilActor:
+    def make_actor(self, distribution: Distribution) -> DistilActor:
         outputs = distribution.outputs + 1
         network = shared_network(self.config, self.actor_groups, self.spec.obs_size, outputs, head_gain=0.01)
         return DistilActor(network, distribution)
@@ -94,7 +96,7 @@ class MAPPODistil(ActorCritic):
         learner, batch, memories, metrics = self.prepare_batch(learner, rollout)
         count = batch.first.shape[1]
 
-        def chunks(data, memory):
+        def chunks(data: PyTree, memory: Array):
             return lambda numbers: (jax.tree.map(lambda x: x[:, numbers], data), memory[numbers])
 
         order = minibatches(keys[0], count, c.epochs, c.minibatches)
@@ -145,10 +147,10 @@ class MAPPODistil(ActorCritic):
         advantage, _ = returns.gae(reward, values, next_values, ends, cuts, c.gamma, c.gae_lambda)
         return advantage, returns.lambda_returns(reward, next_values, ends, cuts, c.gamma, c.value_lambda)
 
-    def actor_loss(self, params, batch, memory):
+    def actor_loss(self, params: PyTree, batch: Batch, memory: Array):
         return self.clipped_policy_loss(params, batch, memory, self.config.clip)
 
-    def critic_loss(self, params, batch, memory):
+    def critic_loss(self, params: PyTree, batch: Batch, memory: Array):
         return self.value_loss(params, batch, memory, self.config.clip if self.config.value_clip else None)
 
     def distil_loss(self, params: PyTree, data: PyTree, memory: Array) -> tuple[Array, dict[str, Array]]:

@@ -16,13 +16,14 @@ from phalanx.algorithms.shared.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     ActorCriticLearner,
+    Batch,
     CriticView,
 )
 from phalanx.algorithms.shared.minibatches import minibatches, take
 from phalanx.algorithms.shared.team import Reward
 from phalanx.config import option, with_default
 from phalanx.ops import returns
-from phalanx.types import Array, Clock, Transition
+from phalanx.types import Array, Clock, PyTree, Transition
 
 NAMES = {
     "ippo": "IPPO: every agent runs PPO on its own observation and its own reward.",
@@ -64,7 +65,7 @@ class PPO(ActorCritic):
     def update(self, learner: ActorCriticLearner, rollout: Transition, key: Array, clock: Clock):
         learner, batch, memories, metrics = self.prepare_batch(learner, rollout)
 
-        def minibatch(learner, numbers):
+        def minibatch(learner: ActorCriticLearner, numbers: Array):
             part, memory = take(batch, memories, numbers)
             actor_grads, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
                 learner.actor.params, part, memory.actor
@@ -83,16 +84,16 @@ class PPO(ActorCritic):
         actor, critic = jax.tree.map(lambda x: x.mean((0, 1)), logged)
         return learner, {**metrics, **self.metrics_by_group(actor, critic, clock)}
 
-    def returns(self, rollout, reward, values, next_values):
+    def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         """Generalised advantage estimation (Schulman et al. 2016)."""
         c = self.config
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         return returns.gae(reward, values, next_values, ends, cuts, c.gamma, c.gae_lambda)
 
-    def actor_loss(self, params, batch, memory):
+    def actor_loss(self, params: PyTree, batch: Batch, memory: Array):
         return self.clipped_policy_loss(params, batch, memory, self.config.clip)
 
-    def critic_loss(self, params, batch, memory):
+    def critic_loss(self, params: PyTree, batch: Batch, memory: Array):
         return self.value_loss(params, batch, memory, self.config.clip if self.config.value_clip else None)
 
 

@@ -50,7 +50,7 @@ class QMIX(ValueBased):
             "second_bias": dense.init(keys[3], (state, c.mixer_hidden, 1), HEAD_GAIN),
         }
 
-    def mix(self, params, chosen, best, action, state):
+    def mix(self, params: PyTree, chosen: Array, best: Array, action: Array, state: Array):
         p = jax.tree.map(lambda x: x[0], params)
         positive = jnp.abs if self.config.positive == "abs" else jax.nn.softplus
         first = positive(dense.apply(p["first"], state))

@@ -46,7 +46,7 @@ class QPLEX(ValueBased):
             "action": dense.init(keys[4], (state + joint, *hidden, c.heads * n)),
         }
 
-    def mix(self, params, chosen, best, action, state):
+    def mix(self, params: PyTree, chosen: Array, best: Array, action: Array, state: Array):
         p = jax.tree.map(lambda x: x[0], params)
         weight = jnp.abs(dense.apply(p["weight"], state)) + LEAST_WEIGHT
         value = weight * chosen + dense.apply(p["bias"], state)

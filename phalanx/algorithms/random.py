@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Actor
+from phalanx.algorithms.base import Actor, AlgorithmConfig
 from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.ops import distributions
-from phalanx.types import EnvSpec
+from phalanx.types import Array, EnvSpec, Observation, PyTree
 
 
 class RandomActor(Actor):
@@ -15,10 +15,12 @@ class RandomActor(Actor):
     def __init__(self, spec: EnvSpec):
         self.spec = spec
 
-    def initial_memory(self, batch):
+    def initial_memory(self, batch: int):
         return jnp.zeros((batch, self.spec.n_agents, 0))
 
-    def act(self, policy, observation, first, memory, key, greedy):
+    def act(
+        self, policy: PyTree, observation: Observation, first: Array, memory: Array, key: Array, greedy: bool
+    ):
         avail = observation.avail
         if self.spec.action_kind == "continuous":
             low, high = self.spec.action_range
@@ -29,7 +31,7 @@ class RandomActor(Actor):
 class Random(FixedPolicy):
     """A team of random agents."""
 
-    def __init__(self, config, spec):
+    def __init__(self, config: AlgorithmConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.actor = RandomActor(spec)
 

@@ -5,6 +5,7 @@ https://arxiv.org/abs/1706.05296
 """
 
 from phalanx.algorithms.shared.value_based import ValueBased
+from phalanx.types import Array, PyTree
 
 
 class VDN(ValueBased):
@@ -12,7 +13,7 @@ class VDN(ValueBased):
 
     team_value = True
 
-    def mix(self, params, chosen, best, action, state):
+    def mix(self, params: PyTree, chosen: Array, best: Array, action: Array, state: Array):
         return chosen.sum(-1, keepdims=True)
 
 

@@ -80,7 +80,7 @@ def returns_by_type(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:
 
 def training_row(tally: Tally, spec: EnvSpec) -> dict[str, float | None]:
     """What one seed's tally says of the time since the last evaluation; None where no episode ended."""
-    count, updates = int(tally.episodes.count), int(tally.updates)
+    count, updates = int(tally.episodes.ended), int(tally.updates)
     returns = np.asarray(tally.episodes.returns, np.float64) / max(count, 1)
     row = {
         "return": float(returns.mean()),

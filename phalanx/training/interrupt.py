@@ -3,7 +3,8 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
+from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
@@ -11,14 +12,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[threading.Event]:
+def stop_requests() -> Generator[threading.Event]:
     """While open, Ctrl-C and SIGTERM ask for a stop instead of killing; a second Ctrl-C kills."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked  # only the main thread may set handlers
         return
 
-    def ask(number, frame):
+    def ask(number: int, _: FrameType | None) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Algorithm, Learner
+from phalanx.algorithms.base import Algorithm, Learner, without_replay
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
@@ -22,7 +22,8 @@ from phalanx.types import Array, Clock, PyTree, Transition
 class EpisodeSums(NamedTuple):
     """Sums over the episodes that ended, each (...)."""
 
-    count: Array
+    ended: Array
+    """how many"""
     returns: Array
     """(..., A)"""
     length: Array
@@ -59,7 +60,7 @@ class Carry(NamedTuple):
 
     def without_replay(self) -> "Carry":
         """All but the replay buffer, which only learning needs, and which is large."""
-        return self._replace(learner=self.learner._replace(replay=None))
+        return self._replace(learner=without_replay(self.learner))
 
 
 class Loop:
@@ -142,7 +143,7 @@ class Loop:
             actors=actors,
             key=key,
             updates=carry.updates + 1,
-            episodes=carry.episodes + episodes.count,
+            episodes=carry.episodes + episodes.ended,
             tally=Tally(
                 updates=tally.updates + 1,
                 episodes=jax.tree.map(jnp.add, tally.episodes, episodes),
@@ -171,7 +172,7 @@ def _ended(over: Array, info: dict[str, Array]) -> EpisodeSums:
     """Sums over the episodes that end where `over` (...), from the statistics in `info`."""
     won = info.get("won", jnp.zeros_like(over))
     return EpisodeSums(
-        count=over.sum(),
+        ended=over.sum(),
         returns=jnp.where(over[..., None], info["return"], 0.0).sum(tuple(range(over.ndim))),
         length=jnp.where(over, info["length"], 0).sum().astype(jnp.float32),
         won=(over & won).sum().astype(jnp.float32),

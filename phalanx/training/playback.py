@@ -99,7 +99,7 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list
         over = kept.terminated[:, b] | kept.truncated[:, b]
         length = int(over.argmax()) + 1
 
-        def whole(start, steps, b=b, length=length):
+        def whole(start: np.ndarray, steps: np.ndarray, b: int = b, length: int = length) -> np.ndarray:
             return np.concatenate([start[b][None], steps[:length, b]])
 
         seen = jax.tree.map(whole, first, kept.after)

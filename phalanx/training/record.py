@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Record:
         self.write({**self.read(), **facts})
 
     @contextlib.contextmanager
-    def failures_noted(self) -> Iterator[None]:
+    def failures_noted(self) -> Generator[None]:
         """Leave the reason in run.json when a run does not come to its end."""
         try:
             yield

@@ -76,7 +76,9 @@ class PolicyActor(NetworkActor):
         super().__init__(network)
         self.distribution = distribution
 
-    def act(self, policy, observation, first, memory, key, greedy):
+    def act(
+        self, policy: PyTree, observation: Observation, first: Array, memory: Array, key: Array, greedy: bool
+    ):
         out, memory = self.one_step(policy, observation.obs, memory, first)
         avail, dist = observation.avail, self.distribution
         drawn = dist.mode(out, avail) if greedy else dist.sample(key, out, avail)
@@ -87,7 +89,7 @@ class PolicyActor(NetworkActor):
     def preference(self) -> str:
         return "probability" if isinstance(self.distribution, distributions.Categorical) else ""
 
-    def preferences(self, policy, observation, first, memory):
+    def preferences(self, policy: PyTree, observation: Observation, first: Array, memory: Array):
         out, _ = self.one_step(policy, observation.obs, memory, first)
         return jnp.exp(distributions.log_probs(out, observation.avail))
 

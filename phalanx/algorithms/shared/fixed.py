@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, AlgorithmConfig
-from phalanx.types import Array
+from phalanx.types import Array, Clock, Transition
 
 
 class FixedLearner(NamedTuple):
@@ -21,11 +21,11 @@ class FixedPolicy(Algorithm):
     Config = AlgorithmConfig
     action_kinds = frozenset({"discrete", "continuous"})
 
-    def init(self, key, envs):
+    def init(self, key: Array, envs: int):
         return FixedLearner(jnp.int32(0))
 
-    def policy(self, learner):
+    def policy(self, learner: FixedLearner):
         return ()
 
-    def update(self, learner, rollout, key, clock):
+    def update(self, learner: FixedLearner, rollout: Transition, key: Array, clock: Clock):
         return learner, {}

@@ -6,6 +6,7 @@ https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https:/
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
@@ -33,7 +34,7 @@ from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, returns
 from phalanx.ops.programs import at_size
 from phalanx.ops.schedules import linear
-from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
+from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
@@ -90,7 +91,15 @@ class ValueLearner(NamedTuple):
 class EpsilonGreedy(NetworkActor):
     """Each agent takes its best action, or with probability epsilon a random one."""
 
-    def act(self, policy, observation, first, memory, key, greedy):
+    def act(
+        self,
+        policy: ExploringPolicy,
+        observation: Observation,
+        first: Array,
+        memory: Array,
+        key: Array,
+        greedy: bool,
+    ):
         q, memory = self.one_step(policy.params, observation.obs, memory, first)
         best = distributions.mode(q, observation.avail)
         if greedy:
@@ -104,7 +113,7 @@ class EpsilonGreedy(NetworkActor):
     def preference(self) -> str:
         return "Q-value"
 
-    def preferences(self, policy, observation, first, memory):
+    def preferences(self, policy: ExploringPolicy, observation: Observation, first: Array, memory: Array):
         return self.one_step(policy.params, observation.obs, memory, first)[0]
 
 
@@ -204,7 +213,7 @@ class ValueBased(Algorithm):
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
         gradient = at_size(self._columns(), self._gradient)
 
-        def step(carried, key):
+        def step(carried: tuple[TrainState, TrainState, Weights, Array], key: Array):
             actor, mixer, target, steps = carried
             batch = self.replay.sample(kept, key, c.episodes)
             batch = replay.packed(batch) if len(self._columns()) > 1 else batch
@@ -293,7 +302,7 @@ class ValueBased(Algorithm):
         greedy = distributions.mode(q if c.double_q else after, seen.avail)
         best = best_of(after, batch)
 
-        def mixed(action, rows):
+        def mixed(action: Array, rows: slice):
             value = distributions.chosen(after[rows], action)
             return self.mix(target.mixer, value, best[rows], action, seen.state[rows])
 
@@ -319,7 +328,7 @@ class ValueBased(Algorithm):
             "mixer": Network(self.mixer_groups, learner.mixer.params),
         }
 
-    def with_networks(self, learner: ValueLearner, parameters) -> ValueLearner:
+    def with_networks(self, learner: ValueLearner, parameters: Mapping[str, PyTree]) -> ValueLearner:
         actor, mixer = parameters["actor"], parameters["mixer"]
         return learner._replace(
             actor=learner.actor._replace(params=actor),

@@ -8,7 +8,7 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import Running, WithState, prepare
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
-from phalanx.types import Array, PyTree, Transition
+from phalanx.types import Array, Observation, PyTree, Transition
 
 
 class Actors(NamedTuple):
@@ -43,7 +43,7 @@ class Compiled(Collector):
     ) -> tuple[Actors, Any]:
         """Play `length` steps in B environments. Also returns what `keep` keeps of each, (T, B, ...)."""
 
-        def step(actors: Actors, _) -> tuple[Actors, Any]:
+        def step(actors: Actors, _: None) -> tuple[Actors, Any]:
             running, memory, key = actors
             key, act_key, env_key = jax.random.split(key, 3)
             action, next_memory, extras = self.algorithm.actor.act(
@@ -70,20 +70,22 @@ class Compiled(Collector):
 
     # All seeds
 
-    def start(self, keys):
+    def start(self, keys: Array) -> Actors:
         return over_seeds(self.start_one, self.seeds)(keys)
 
-    def collect(self, policy, actors, length, greedy=False, keep=whole_transition):
-        def one(policy, actors):
+    def collect(
+        self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
+    ) -> tuple[Actors, Any]:
+        def one(policy: PyTree, actors: Actors):
             return self.collect_one(policy, actors, length, greedy, keep)
 
         return over_seeds(one, self.seeds, (0, 0))(policy, actors)
 
-    def observation(self, actors):
+    def observation(self, actors: Actors) -> Observation:
         return actors.running.observation
 
-    def shapes(self, length):
-        def both(key):
+    def shapes(self, length: int) -> tuple[PyTree, Transition]:
+        def both(key: Array):
             policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
             actors = self.start_one(key)
             return actors, self.collect_one(policy, actors, length)[1]

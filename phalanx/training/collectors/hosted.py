@@ -12,11 +12,11 @@ import numpy as np
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import no_action
-from phalanx.envs.host.base import HostEnv, HostObservation
+from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
 from phalanx.envs.host.pool import LocalPool, PoolStep
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
-from phalanx.types import Array, Observation, PyTree, Transition
+from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 
 class HostedActors(NamedTuple):
@@ -76,7 +76,14 @@ class Hosted(Collector):
         last_action = np.broadcast_to(none_yet, (*first.shape, *none_yet.shape))
         return HostedActors(_observation(observation), first, last_action, memory, key, words)
 
-    def collect(self, policy, actors, length, greedy=False, keep: Keep = whole_transition):
+    def collect(
+        self,
+        policy: PyTree,
+        actors: HostedActors,
+        length: int,
+        greedy: bool = False,
+        keep: Keep = whole_transition,
+    ) -> tuple[HostedActors, Any]:
         kept = []
         keep_step = None if keep is whole_transition else jax.jit(over_seeds(keep, self.seeds))
         for _ in range(length):
@@ -100,14 +107,14 @@ class Hosted(Collector):
         steps = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *map(_without_key, kept))  # (S, T, B, ...)
         return actors, self._transition(*steps)
 
-    def observation(self, actors):
+    def observation(self, actors: HostedActors) -> Observation:
         return actors.observation
 
-    def shapes(self, length):
+    def shapes(self, length: int) -> tuple[PyTree, Transition]:
         """From the spec alone: no environment is stepped."""
         spec, rows = self.env.spec, (self.seeds, length, self.envs)
 
-        def make(key):
+        def make(key: Array):
             observation = _blank(spec, rows)
             policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
             memory = self.algorithm.actor.initial_memory(self.envs)
@@ -172,7 +179,9 @@ class Hosted(Collector):
 
     # Any leading axes
 
-    def _make_transition(self, first, memory, decision: Decision, played: PoolStep) -> Transition:
+    def _make_transition(
+        self, first: Any, memory: PyTree, decision: Decision, played: PoolStep
+    ) -> Transition:
         step = played.step
         info = {"return": jnp.asarray(played.returns), "length": jnp.asarray(played.length)}
         return Transition(
@@ -207,13 +216,13 @@ def _seeds(words: Array) -> np.ndarray:
     return (both[:, 0] << np.uint64(32)) | both[:, 1]
 
 
-def _without_key(step: tuple) -> tuple:
+def _without_key(step: tuple[Any, ...]) -> tuple[Any, ...]:
     """A step without the key of acting, which no transition holds, and which numpy cannot stack."""
     first, memory, decision, played = step
     return first, memory, decision._replace(key=None, next_seeds=None), played
 
 
-def _blank(spec, rows: tuple[int, ...]) -> Observation:
+def _blank(spec: EnvSpec, rows: tuple[int, ...]) -> Observation:
     agents = (*rows, spec.n_agents)
     state = (*agents, spec.state_size) if spec.agent_state else (*rows, spec.state_size)
     return Observation(
@@ -224,8 +233,7 @@ def _blank(spec, rows: tuple[int, ...]) -> Observation:
     )
 
 
-def _blank_step(spec, rows: tuple[int, ...]):
-    from phalanx.envs.host.base import HostStep
+def _blank_step(spec: EnvSpec, rows: tuple[int, ...]):
 
     agents, no = (*rows, spec.n_agents), jnp.zeros(rows, bool)
     ended = jnp.zeros(agents, bool) if spec.agents_end else None
