@@ -13,6 +13,7 @@ from phalanx.callbacks import Callback
 from phalanx.config import Layer, Option, convert
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
+from phalanx.deprecated import renamed_argument
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
 from phalanx.errors import PhalanxError
@@ -79,9 +80,10 @@ class Run:
         """What run.json says: versions, device, status, final evaluation."""
         return Record(self.folder).read()
 
-    def policy(self, which: Which | None = None, seed: int | None = None) -> "Policy":
+    @renamed_argument("seed", "trained_seed")
+    def policy(self, which: Which | None = None, trained_seed: int | None = None) -> "Policy":
         """The trained team, as `load` gives it."""
-        return load(self.folder, which=which, seed=seed)
+        return load(self.folder, which=which, trained_seed=trained_seed)
 
 
 def train(
@@ -217,24 +219,26 @@ def evaluate(
     return per_seed(play_many(program, policy, roots, episodes), setup)
 
 
+@renamed_argument("seed", "trained_seed")
 def load(
     run: str | Path,
     *,
     which: Which | None = None,
-    seed: int | None = None,
+    trained_seed: int | None = None,
     env: AnyEnv | None = None,
     checkpoint: str | None = None,
 ) -> Policy:
     """Load a trained team from its run folder: `actions, memory = load(run).act(obs, memory, avail)`.
 
     `which` takes the parameters that did `best` in an evaluation (the default), or the `last` ones
-    (the default where the environment has more than one team); `seed` one of the
-    seeds that were trained together (default: the first).
+    (the default where the environment has more than one team); `trained_seed` one of
+    the seeds that were trained together (default: the first).
     """
-    setup, params = team_of(run, env, which, seed, checkpoint)
+    setup, params = team_of(run, env, which, trained_seed, checkpoint)
     return Policy(setup.env.spec, setup.algorithm, params, setup.env)
 
 
+@renamed_argument("team", "trained_seed")
 def watch(
     run: str | Path,
     other: str | Path | None = None,
@@ -246,15 +250,15 @@ def watch(
     gif: bool = False,
     mp4: bool = False,
     which: Which | None = None,
-    team: int | None = None,
+    trained_seed: int | None = None,
     checkpoint: str | None = None,
     env_options: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Play a team greedily and write one HTML page that shows it; returns the files.
 
     `run` is a run folder, or an algorithm to be watched untrained (such as `heuristic`) in `env`. `other` is
-    a second one, shown beside it from the same starts. `seed` picks the episodes, `team` one of the seeds
-    that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
+    a second one, shown beside it from the same starts. `seed` picks the episodes, `trained_seed` one of the
+    seeds that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
     RUN/watch.html), and films stand beside it.
 
     `run` may also be a file that `StarCraft2Env.save_replay()` wrote: that episode is shown, as it was saved.
@@ -265,17 +269,17 @@ def watch(
     if mp4:
         film.require_mp4()  # before anything is played
     if Path(run).suffix == ".json":
-        chosen = (other, env, which, team, checkpoint, env_options)
+        chosen = (other, env, which, trained_seed, checkpoint, env_options)
         if episodes != 3 or seed != 0 or any(each is not None for each in chosen):
             raise PhalanxError(f"{run} is a replay, which is shown as it was saved: give it alone")
         return _watch_replay(run, out, gif, mp4)
     episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
     device.configure()
-    playing = [(run, *player(run, env, which, team, checkpoint, env_options))]
+    playing = [(run, *player(run, env, which, trained_seed, checkpoint, env_options))]
     if other is not None:
         # An algorithm beside a run plays in the environment of the run.
         there = None if is_run(other) else playing[0][1].env
-        playing.append((other, *player(other, there, which, team, checkpoint, None)))
+        playing.append((other, *player(other, there, which, trained_seed, checkpoint, None)))
     names = [setup.config.algorithm for _, setup, _ in playing]
     names = names if len(set(names)) == len(names) else [Path(what).name for what, *_ in playing]
     each = zip(names, playing, strict=True)
@@ -319,6 +323,7 @@ def _show(shows: "list[Show]", title: str, path: Path, gif: bool, mp4: bool) -> 
     return list(files)
 
 
+@renamed_argument("team", "trained_seed")
 def record(
     run: str | Path,
     out: str | Path,
@@ -328,7 +333,7 @@ def record(
     seed: int = 0,
     greedy: bool = True,
     which: Which | None = None,
-    team: int | None = None,
+    trained_seed: int | None = None,
     checkpoint: str | None = None,
     env_options: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -340,24 +345,25 @@ def record(
     if path.suffix != ".npz":
         raise PhalanxError(f"trajectories are written to a file that ends in .npz, not to {out}")
     device.configure()
-    setup, params = player(run, env, which, team, checkpoint, env_options)
+    setup, params = player(run, env, which, trained_seed, checkpoint, env_options)
     played = playback.play(setup.env, setup.algorithm, params, seed, episodes, greedy=greedy)
     about = {"run": str(run), "seed": seed, "greedy": greedy, "algorithm": setup.config.algorithm}
     write_whole(path, lambda file: trajectories.save(file, played, setup.env.spec, setup.resolved.env, about))
     return path
 
 
+@renamed_argument("team", "trained_seed")
 def export(
     run: str | Path,
     out: str | Path,
     *,
     env: AnyEnv | None = None,
     which: Which | None = None,
-    team: int | None = None,
+    trained_seed: int | None = None,
     checkpoint: str | None = None,
 ) -> Path:
     """Write a trained team to one file that `load_team` reads, without anything of its training."""
-    setup, params = team_of(run, env, which, team, checkpoint)
+    setup, params = team_of(run, env, which, trained_seed, checkpoint)
     if Path(out).suffix != ".zip":
         raise PhalanxError(f"a team is written to a file that ends in .zip, not to {out}")
     write_whole(Path(out), lambda file: teams.save(file, setup, params))

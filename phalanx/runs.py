@@ -237,7 +237,7 @@ def player(
     run: str | Path,
     env: str | AnyEnv | None,
     which: Which | None,
-    team: int | None,
+    trained_seed: int | None,
     checkpoint: str | None,
     env_options: Mapping[str, Any] | None,
 ) -> tuple[Setup, PyTree]:
@@ -245,10 +245,10 @@ def player(
     if is_run(run):
         if isinstance(env, str) or env_options:
             raise PhalanxError(f"{run} is a run folder, which has its own environment: leave out {env!r}")
-        return team_of(run, env, which, team, checkpoint)
+        return team_of(run, env, which, trained_seed, checkpoint)
     if env is None:
         raise PhalanxError(f"there is no run folder {run}; an algorithm needs an environment to play in")
-    refuse_choice(run, which=which, team=team, checkpoint=checkpoint)
+    refuse_choice(run, which=which, trained_seed=trained_seed, checkpoint=checkpoint)
     setup, policies = untrained(str(run), env, env_options or {})
     return setup, jax.tree.map(lambda p: p[0], policies)
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import build, same
 
 import phalanx
-from phalanx import api, device, registry
+from phalanx import api, cli, device, registry
 from phalanx.errors import PhalanxError
 from phalanx.training.programs import bytes_needed
 
@@ -103,8 +103,8 @@ def test_parameters_of_an_untrained_algorithm_cannot_be_chosen(tmp_path):
     for choice in ({"which": "last"}, {"checkpoint": "0"}):
         with pytest.raises(PhalanxError, match="is for a run folder, and random is an untrained algorithm"):
             phalanx.evaluate("random", "debug/identity", **choice)
-    with pytest.raises(PhalanxError, match="team is for a run folder"):
-        phalanx.record("random", tmp_path / "t.npz", env="debug/identity", team=1)
+    with pytest.raises(PhalanxError, match="trained_seed is for a run folder"):
+        phalanx.record("random", tmp_path / "t.npz", env="debug/identity", trained_seed=1)
 
 
 def test_teams_of_version_0_1_load_under_the_new_names(tmp_path, small_run):
@@ -122,3 +122,19 @@ def test_every_algorithm_declares_what_it_acts_on():
                 assert ("memory" in acts_on) == (network == "gru")
                 assert "state" not in acts_on
     assert api.untrained("heuristic", "battle/2m_vs_1m", {})[0].algorithm.actor.acts_on >= {"state"}
+
+
+def test_old_names_of_arguments_still_work_with_a_warning(small_run, tmp_path, caplog):
+    """`seed` of load and `team` of the others meant the trained seed."""
+    new = phalanx.load(small_run.folder, trained_seed=1)
+    with pytest.warns(FutureWarning, match=r"load\(seed=...\) is now trained_seed"):
+        old = phalanx.load(small_run.folder, seed=1)  # type: ignore[call-arg]
+    assert same(new._params, old._params)
+    assert not same(new._params, phalanx.load(small_run.folder)._params)
+    with pytest.warns(FutureWarning, match="is now trained_seed"):
+        phalanx.export(small_run.folder, tmp_path / "a.zip", team=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="its old name"):
+        phalanx.load(small_run.folder, seed=1, trained_seed=1)  # type: ignore[call-arg]
+    assert cli.run(["export", str(small_run.folder), str(tmp_path / "b.zip"), "--team", "1"]) == 0
+    assert "--team is now --trained-seed" in caplog.text
+    assert same(phalanx.load_team(tmp_path / "b.zip")._params, new._params)

@@ -391,7 +391,7 @@ def test_commands_print_what_they_wrote(small_run, tmp_path, capsys, monkeypatch
         (["watch", run, "random", "--episodes", "1"], "watch.html"),
         (["record", run, "t.npz", "--episodes", "2", "--sampled"], "t.npz"),
         (["record", "random", "switch/2", "u.npz", "--episodes", "2"], "u.npz"),
-        (["export", run, "team.zip", "--team", "1"], "team.zip"),
+        (["export", run, "team.zip", "--trained-seed", "1"], "team.zip"),
     ):
         assert cli.run(words) == 0
         assert capsys.readouterr().out.splitlines()[-1] == file
@@ -411,7 +411,7 @@ def test_commands_print_what_they_wrote(small_run, tmp_path, capsys, monkeypatch
 
 
 def test_recorded_episodes_can_be_played_again(small_run, tmp_path):
-    file = phalanx.record(small_run.folder, tmp_path / "t.npz", episodes=6, greedy=False, team=1)
+    file = phalanx.record(small_run.folder, tmp_path / "t.npz", episodes=6, greedy=False, trained_seed=1)
     found = phalanx.load_trajectories(file)
     spec = phalanx.make_env("switch/2").spec
     episodes, longest = found.valid.shape
@@ -449,7 +449,7 @@ def test_damaged_trajectories_are_refused(tmp_path):
 
 
 def test_exported_team_acts_as_the_run_does(small_run, tmp_path, monkeypatch):
-    file = phalanx.export(small_run.folder, tmp_path / "team.zip", team=1, which="last")
+    file = phalanx.export(small_run.folder, tmp_path / "team.zip", trained_seed=1, which="last")
     mine = phalanx.load(small_run.folder, seed=1, which="last")
 
     def nothing(*_):

@@ -6,6 +6,7 @@ argparse adds options one by one and lets us format errors.
 """
 
 import argparse
+import logging
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -187,13 +188,18 @@ def add_parameters(parser: Parser) -> None:
 def add_team_options(parser: Parser) -> None:
     """Which of a run's teams to take."""
     add_parameters(parser)
-    parser.add_argument("--team", metavar="INT", help="trained seed of the run (default: its first)")
+    parser.add_argument(
+        "--trained-seed", metavar="INT", help="which seed of the run plays (default: its first)"
+    )
+    parser.add_argument("--team", help=argparse.SUPPRESS)  # its name in 0.1
 
 
 def team_options(args: argparse.Namespace) -> dict[str, Any]:
     """The values of the options of `add_team_options`."""
-    team = whole_number("--team", args.team, at_least=0)
-    return {"which": args.which, "team": team, "checkpoint": args.checkpoint}
+    if args.team is not None:
+        logging.getLogger("phalanx.cli").warning("--team is now --trained-seed")
+    seed = whole_number("--trained-seed", args.trained_seed or args.team, at_least=0)
+    return {"which": args.which, "trained_seed": seed, "checkpoint": args.checkpoint}
 
 
 def where_to_play(what: str, env: str | None) -> dict[str, Any]:
