@@ -54,9 +54,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=tuple(CASES))
     args = parser.parse_args()
-    print(
-        f"{'':10} {'old':>10} {'new':>10} {'ratio':>7}   (best of {args.repeats}, load {os.getloadavg()[0]:.1f})"
-    )
+    load = f"best of {args.repeats}, load {os.getloadavg()[0]:.1f}"
+    print(f"{'':10} {'old':>10} {'new':>10} {'ratio':>7}   ({load})")
     for name, words in CASES.items():
         if args.only not in (None, name):
             continue

@@ -24,6 +24,7 @@ from conftest import LONG, SMALL, build, small, small_for
 
 import phalanx
 from phalanx import device, registry
+from phalanx.algorithms.ppo import PPO
 from phalanx.api import Run
 from phalanx.config import Layer, merge
 from phalanx.errors import PhalanxError
@@ -551,3 +552,18 @@ def test_plots_are_drawn_from_the_folder_alone(small_run, tmp_path):
         "one.png",
         "one.svg",
     ]
+
+
+def test_runs_that_differ_only_in_what_is_not_compiled_share_their_programs(tmp_path, monkeypatch):
+    """Another seed, budget and folder: nothing is traced again; another size is."""
+    traced = []
+    update = PPO.update
+    monkeypatch.setattr(PPO, "update", lambda *args: traced.append(1) or update(*args))
+    first = small(tmp_path / "first", seed=1, hidden=9)
+    count = len(traced)
+    assert count > 0
+    again = small(tmp_path / "again", seed=1, steps=128, eval_every=64, hidden=9)
+    assert len(traced) == count
+    assert rows(again)[:1] == rows(first)[:1]
+    small(tmp_path / "other", steps=128, hidden=10)
+    assert len(traced) > count

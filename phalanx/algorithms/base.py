@@ -27,6 +27,11 @@ class AlgorithmConfig:
         """What the networks see besides the observation: see `phalanx.envs.wrappers.prepare`."""
         return {"agent_id": False, "last_action": False}
 
+    @property
+    def is_builtin(self) -> bool:
+        """Whether no option names code outside of phalanx, such as a network of the user's own."""
+        return True
+
 
 L = TypeVar("L", bound="Learner")
 

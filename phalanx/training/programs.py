@@ -6,6 +6,7 @@ alone, and a Python loop steps the environments between two updates.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -36,8 +37,9 @@ class Programs(NamedTuple):
     """what `advance` takes on its device; 0 where the device does not say"""
 
 
+@lru_cache(maxsize=4)
 def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
-    """Compile everything that a run will call, at the same time."""
+    """Compile everything that a run will call, at the same time; the last few are kept in this process."""
     seeds, carry = loop.collector.seeds, carry_shapes(loop)
     budget = jax.ShapeDtypeStruct((), jnp.float32)
     numbers, scores = (jax.ShapeDtypeStruct((seeds,), kind) for kind in (jnp.int32, jnp.float32))

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm, NetworkSummary
@@ -52,16 +53,42 @@ def set_up(resolved: Resolved, env: Env | HostEnv) -> Setup:
     """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet."""
     run = resolved.run
     registry.require_fit(run.algorithm, env.spec)
-    cls, spec = registry.algorithm(run.algorithm), policy_spec(env.spec, **resolved.algorithm.inputs)
-    algorithm = cls(resolved.algorithm, spec)
-    _require_sizes(run, algorithm)
-    algorithm.check(run.envs)
-    require_learning(algorithm.optimisers, run.steps)
+    cls = registry.algorithm(run.algorithm)
+    make = _make_parts_once if _is_fixed(resolved, env) else _make_parts
+    parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
+    _require_sizes(run, parts.algorithm)
+    parts.algorithm.check(run.envs)
+    require_learning(parts.algorithm.optimisers, run.steps)
     if run.eval_every is None:
         run = dataclasses.replace(run, eval_every=max(1, run.steps // 20))
-    loop = Loop(collector_for(env, algorithm, run.envs, run.seeds))
-    evaluation = collector_for(env, algorithm, run.eval_episodes, run.seeds)
-    return Setup(resolved._replace(run=run), env, algorithm, loop, evaluation)
+    return Setup(resolved._replace(run=run), env, *parts)
+
+
+class Parts(NamedTuple):
+    """What is compiled."""
+
+    algorithm: Algorithm
+    loop: Loop
+    evaluation: Collector
+
+
+def _make_parts(
+    cls: type[Algorithm], config: Any, env: Env | HostEnv, envs: int, seeds: int, eval_episodes: int
+) -> Parts:
+    algorithm = cls(config, policy_spec(env.spec, **config.inputs))
+    loop = Loop(collector_for(env, algorithm, envs, seeds))
+    return Parts(algorithm, loop, collector_for(env, algorithm, eval_episodes, seeds))
+
+
+# Runs that differ only in seeds, budget and folder have the same programs, which are kept with the parts.
+_make_parts_once = lru_cache(maxsize=4)(_make_parts)
+
+
+def _is_fixed(resolved: Resolved, env: Env | HostEnv) -> bool:
+    """Whether nothing of what is compiled can change in this process: our own code, a frozen environment."""
+    frozen = dataclasses.is_dataclass(env) and type(env).__hash__ is not None and isinstance(env, Env)
+    ours = type(env).__module__.startswith("phalanx.") and ":" not in resolved.run.algorithm
+    return frozen and ours and resolved.algorithm.is_builtin
 
 
 def _require_sizes(run: RunConfig, algorithm: Algorithm) -> None:
