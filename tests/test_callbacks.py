@@ -19,7 +19,7 @@ class Diary(phalanx.Callback):
         self.calls, self.seen = [], []
 
     def on_start(self, folder):
-        self.calls.append(("start", (folder / "run.json").exists(), (folder / "metrics.jsonl").exists()))
+        self.calls.append(("start", (folder / "run.json").exists()))
 
     def on_evaluation(self, evaluation):
         self.calls.append(("evaluation", evaluation.env_steps))
@@ -54,7 +54,7 @@ def whole(tmp_path_factory):
 def test_the_order_of_calls_and_what_they_see(whole):
     run, diary = whole
     evaluations = [("evaluation", steps) for steps in (0, 64, 128, 192, 256)]
-    assert diary.calls == [("start", True, False), *evaluations, ("end", 4, "finished")]
+    assert diary.calls == [("start", True), *evaluations, ("end", 4, "finished")]
     assert diary.seen == run.metrics()
 
 
