@@ -1,6 +1,7 @@
 """Algorithms, environments and presets of installed packages, found by their entry points."""
 
 import logging
+import sys
 
 import pytest
 
@@ -76,6 +77,8 @@ def site(tmp_path, monkeypatch):
     install(tmp_path, "phalanx-lazy", ENTRY_POINTS)
     yield tmp_path
     monkeypatch.undo()
+    for name in ("lazy_team", "lazy_presets"):
+        sys.modules.pop(name, None)
     clear()
 
 
@@ -86,6 +89,7 @@ def test_they_are_listed_without_being_imported(site, capsys):
     assert "cards/agree lazy_team:Cards, of the package phalanx-lazy" in lines
     assert "lazy/cards rested (of the package phalanx-lazy)" in lines
     assert any(line.startswith("mappo MAPPO") for line in lines)
+    assert "lazy_team" not in sys.modules
 
 
 def test_a_run_by_their_names_trains_resumes_and_loads(site):

@@ -63,7 +63,7 @@ def source(tmp_path_factory):
 def warm(source, tmp_path_factory):
     """A run of other seeds that starts from it."""
     out = tmp_path_factory.mktemp("warm") / "run"
-    return small(out, seeds=2, seed=5, steps=64, eval_every=64, lr=0.01, init_from=str(source.folder))
+    return small(out, seeds=2, seed=5, steps=64, eval_every=64, lr=0.01, init_from=source.folder)
 
 
 def learner_of(run, checkpoint=None):
@@ -108,7 +108,8 @@ def test_qmix_takes_over_mixer_target_network_and_reward_statistics():
     begun = start_from("SOURCE", setup, trained, setup)(drawn(setup, 2)).learner
     assert same(begun.actor.params, trained.learner.actor.params)
     assert same(begun.mixer.params, trained.learner.mixer.params)
-    assert same(begun.target, (trained.learner.actor.params, trained.learner.mixer.params))
+    assert same(begun.target.actor, trained.learner.actor.params)
+    assert same(begun.target.mixer, trained.learner.mixer.params)
     assert same(begun.reward_norm, trained.learner.reward_norm)
     assert not same(begun.epsilon, trained.learner.epsilon)
     pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(begun) if leaf.size]
