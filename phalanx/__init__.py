@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         train,
         watch,
     )
+    from phalanx.callbacks import Callback, EarlyStopping, StopTraining
     from phalanx.compat.pettingzoo import to_pettingzoo
     from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
@@ -29,10 +30,13 @@ faults.avoid()
 
 __version__ = "0.2.0.dev0"
 __all__ = [
+    "Callback",
+    "EarlyStopping",
     "Env",
     "PhalanxError",
     "Policy",
     "Run",
+    "StopTraining",
     "check_env",
     "evaluate",
     "export",
@@ -59,6 +63,10 @@ def __getattr__(name: str):
         from phalanx.errors import PhalanxError
 
         return PhalanxError
+    if name in ("Callback", "EarlyStopping", "StopTraining"):
+        from phalanx import callbacks
+
+        return getattr(callbacks, name)
     if name == "make_vec":
         from phalanx.compat.vector import make_vec
 

@@ -26,6 +26,7 @@ from phalanx.runs import (
     is_run,
     new_folder,
     open_run,
+    open_source,
     player,
     policies_of,
     read_carry,
@@ -142,7 +143,7 @@ def _initial_networks(setup: "Setup") -> Any:
     name = setup.config.init_from
     if not name:
         return None
-    source, record = open_run(name, None)
+    source, record = open_source(name, setup)
     return start_from(name, source, read_carry(source, record, None), setup)
 
 

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from phalanx.errors import PhalanxError, suggest
@@ -67,7 +68,7 @@ class RunConfig:
         None, "env steps between checkpoints, written after an evaluation (default: after each)", at_least=1
     )
     keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
-    init_from: str = option("", "run folder whose networks to start from, instead of random ones")
+    init_from: str = option("", "run folder to take the initial networks from (its last parameters)")
     tensorboard: bool = option(True, "also log to TensorBoard")
     wandb: str = option("", "also log to this Weights & Biases project (needs the extra wandb)")
     mlflow: str = option("", "also log to this MLflow experiment (needs the extra mlflow)")
@@ -148,6 +149,8 @@ def _word_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
     """The value of a text or yes-or-no option, and what is wrong with it."""
     if opt.kind is bool:
         return raw, None if isinstance(raw, bool) else "must be true or false"
+    if isinstance(raw, PurePath):
+        raw = str(raw)
     if not isinstance(raw, str):
         return raw, "must be text"
     return raw, f"must be one of {', '.join(opt.choices)}" if opt.choices and raw not in opt.choices else None

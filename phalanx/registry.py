@@ -2,19 +2,25 @@
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
 other list to edit. Names and one-line descriptions are read from the source files without
-running them, so that listing costs no import of JAX. A name with a colon, `package.module:Class`,
-reaches code outside of phalanx.
+running them, so that listing costs no import of JAX.
+
+Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
+that an installed package defines as an entry point, in one of the groups `phalanx.algorithms`, `phalanx.envs`
+and `phalanx.presets`. An entry point is imported when its name is used, not before.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import json
+import logging
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     from phalanx.algorithms.base import Algorithm, AlgorithmConfig
     from phalanx.envs.base import Env
     from phalanx.types import EnvSpec
+
+logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).parent
 NOT_ALGORITHMS = {"base", "shared"}
@@ -58,6 +66,58 @@ def _names(tree: ast.Module) -> dict[str, str]:
     return {}
 
 
+# Entry points of installed packages
+
+
+@cache
+def _installed(kind: str) -> dict[str, list[EntryPoint]]:
+    """What installed packages define in the group `phalanx.KIND`, by name. Nothing is imported."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=f"phalanx.{kind}"), key=lambda entry: (entry.name, entry.value)):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.value.partition(":")[0]
+
+
+def _clash(kind: str, name: str, built_in: Collection[str]) -> str | None:
+    """What is wrong with a name that more than one package defines."""
+    found = _installed(kind).get(name, [])
+    owners = [*(["phalanx"] if name in built_in else []), *map(_package, found)]
+    if len(owners) < 2:
+        return None
+    return (
+        f"{name!r} is defined by {' and by '.join(owners)}: write {found[-1].value} for the latter, or "
+        f"uninstall one of them"
+    )
+
+
+def _listed(kind: str, built_in: Mapping[str, str]) -> dict[str, str]:
+    """Names and a line about each: what is built in, then what installed packages define."""
+    found = dict(built_in)
+    for name, entries in _installed(kind).items():
+        line = f"{entries[0].value}, of the package {_package(entries[0])}"
+        found[name] = _clash(kind, name, built_in) or line
+    return found
+
+
+def _external(kind: str, name: str, built_in: Collection[str]) -> tuple[str, str] | None:
+    """`package.module:Class` of a name outside of phalanx, and ` of the package P` for an entry point."""
+    if ":" in name:
+        return name, ""
+    clash = _clash(kind, name, built_in)
+    if clash:
+        raise PhalanxError(clash)
+    for entry in _installed(kind).get(name, []):
+        return entry.value, f" of the package {_package(entry)}"
+    return None
+
+
+# Names
+
+
 @cache
 def _algorithm_modules() -> dict[str, tuple[str, str]]:
     """Every algorithm's name, and its module and one line about it."""
@@ -72,12 +132,12 @@ def _algorithm_modules() -> dict[str, tuple[str, str]]:
 @cache
 def algorithms() -> dict[str, str]:
     """Every algorithm's name and a line about it: of `NAMES`, or the first of its docstring."""
-    return {name: line for name, (_, line) in sorted(_algorithm_modules().items())}
+    return _listed("algorithms", {name: line for name, (_, line) in sorted(_algorithm_modules().items())})
 
 
 @cache
-def envs() -> dict[str, str]:
-    """Every environment's name and a line about it: those of a family are its `NAMES`."""
+def _built_in_envs() -> dict[str, str]:
+    """Those of a family are its `NAMES`."""
     found = {}
     for family, source in _modules("envs", NOT_ENVS).items():
         tree = ast.parse(source.read_text(encoding="utf-8"))
@@ -86,12 +146,49 @@ def envs() -> dict[str, str]:
 
 
 @cache
+def envs() -> dict[str, str]:
+    """Every environment's name and a line about it."""
+    return _listed("envs", _built_in_envs())
+
+
+def is_built_in(env: str) -> bool:
+    """Whether an environment is part of phalanx."""
+    return env in _built_in_envs()
+
+
+def _preset_folders() -> Iterator[tuple[str, Path]]:
+    """Folders that hold ALGORITHM/NAME.toml, each with the package that it is from."""
+    yield "phalanx", ROOT / "presets"
+    for entry in (entry for entries in _installed("presets").values() for entry in entries):
+        try:
+            spec = importlib.util.find_spec(entry.value)
+            if spec is None or not (spec.submodule_search_locations or spec.origin):
+                raise ModuleNotFoundError(f"No module named {entry.value!r}")
+        except Exception as error:  # importing a package may raise anything
+            logger.warning("the presets of the package %s are left out: %s", _package(entry), error)
+            continue
+        folders = spec.submodule_search_locations or [Path(str(spec.origin)).parent]
+        yield from ((_package(entry), Path(folder)) for folder in folders)
+
+
+@cache
+def _preset_files() -> dict[str, dict[str, Path]]:
+    """The file of every preset, ALGORITHM/NAME, by the package that it is from."""
+    found: dict[str, dict[str, Path]] = {}
+    for package, folder in _preset_folders():
+        for path in sorted(folder.glob("*/*.toml")):
+            found.setdefault(f"{path.parent.name}/{path.stem}", {})[package] = path
+    return found
+
+
+@cache
 def presets() -> dict[str, str]:
     """Every preset, as ALGORITHM/NAME, and its first comment line."""
     found = {}
-    for path in sorted((ROOT / "presets").glob("*/*.toml")):
-        first = path.read_text(encoding="utf-8").split("\n")[0]
-        found[f"{path.parent.name}/{path.stem}"] = first.lstrip("# ")
+    for name, files in _preset_files().items():
+        package, path = list(files.items())[-1]
+        first = path.read_text(encoding="utf-8", errors="replace").split("\n")[0].lstrip("# ")
+        found[name] = first if package == "phalanx" else f"{first} (of the package {package})"
     return found
 
 
@@ -113,36 +210,48 @@ def require_reference(name: str) -> None:
         raise PhalanxError(f"there is no reference result {name!r}.{suggest(name, references())}")
 
 
-def _import_class(name: str, base: type, what: str) -> Any:
-    """Import `package.module:Class`, with the working folder on the path as `python -m` has it."""
+def _import_class(name: str, base: type, what: str, origin: str = "") -> Any:
+    """Import `package.module:Class`, with the working folder on the path as `python -m` has it.
+
+    `origin` is said after the name in errors, such as ` of the package P`.
+    """
     module_name, _, class_name = name.partition(":")
+    if not (module_name and class_name):
+        raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise PhalanxError(f"cannot import {what} {name!r}: {error}") from None
+        raise PhalanxError(f"cannot import {what} {name!r}{origin}: {error}") from None
     except Exception as error:  # a user's module may raise anything: say what, not how we got there
-        raise PhalanxError(f"cannot import {what} {name!r}: {type(error).__name__}: {error}") from None
+        raise PhalanxError(
+            f"cannot import {what} {name!r}{origin}: {type(error).__name__}: {error}"
+        ) from None
     found = getattr(module, class_name, None)
     if found is None:
         fitting = [
             key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
         ]
-        raise PhalanxError(f"module {module_name!r} has no {class_name!r}.{suggest(class_name, fitting)}")
+        near = suggest(class_name, fitting)
+        raise PhalanxError(f"module {module_name!r}{origin} has no {class_name!r}.{near}")
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise PhalanxError(f"{name!r} is not a subclass of {base.__module__}.{base.__name__}")
+        raise PhalanxError(f"{name!r}{origin} is not a subclass of {base.__module__}.{base.__name__}")
     return found
 
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class of an algorithm."""
-    if ":" in name:
+    external = _external("algorithms", name, _algorithm_modules())
+    if external:
         from phalanx.algorithms.base import Algorithm, AlgorithmConfig
 
-        found = _import_class(name, Algorithm, "algorithm")
+        target, origin = external
+        found = _import_class(target, Algorithm, "algorithm", origin)
         if not issubclass(getattr(found, "Config", object), AlgorithmConfig):
-            raise PhalanxError(f"{name}.Config must be a subclass of phalanx.algorithms.base.AlgorithmConfig")
+            raise PhalanxError(
+                f"{target}.Config{origin} must be a subclass of phalanx.algorithms.base.AlgorithmConfig"
+            )
         return found
     if name not in algorithms():
         raise PhalanxError(f"unknown algorithm {name!r}.{suggest(name, algorithms())}")
@@ -154,7 +263,7 @@ def algorithm(name: str) -> type[Algorithm]:
 def algorithm_config(name: str) -> type[AlgorithmConfig]:
     """The class of an algorithm's options: of `CONFIGS` where algorithms differ only in their defaults."""
     cls = algorithm(name)
-    if ":" in name:
+    if name not in _algorithm_modules():
         return cls.Config
     module = importlib.import_module(cls.__module__)
     return getattr(module, "CONFIGS", {}).get(name, cls.Config)
@@ -162,10 +271,12 @@ def algorithm_config(name: str) -> type[AlgorithmConfig]:
 
 def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
     """The class of an environment and the fields that its name fixes."""
-    if ":" in name:
+    external = _external("envs", name, _built_in_envs())
+    if external:
         from phalanx.envs.base import Env
 
-        return _import_class(name, Env, "environment"), {}
+        target, origin = external
+        return _import_class(target, Env, "environment", origin), {}
     if name not in envs():
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
     family, _, variant = name.partition("/")
@@ -190,7 +301,7 @@ def build_env(name: str, **options: Any) -> Env:
 def make_env(name: str, options: Mapping[str, Any]) -> Env:
     """Build an environment from its name and checked options."""
     cls, fixed = _env_entry(name)
-    if ":" not in name:
+    if is_built_in(name):
         return cls(**fixed, **options)
     try:
         return cls(**options)
@@ -199,13 +310,10 @@ def make_env(name: str, options: Mapping[str, Any]) -> Env:
 
 
 @cache
-def _preset_envs() -> dict[str, tuple[str, ...]]:
-    """The environments that presets name as theirs, `[for] envs = [...]`; most are for a family."""
-    paths = sorted((ROOT / "presets").glob("*/*.toml"))
-    return {
-        f"{path.parent.name}/{path.stem}": tuple(read_toml(path).get("for", {}).get("envs", ()))
-        for path in paths
-    }
+def _preset_envs(name: str) -> tuple[str, ...]:
+    """The environments that a preset names as its own, `[for] envs = [...]`; most are for a family."""
+    files = _preset_files()[name].values()
+    return tuple(env for path in files for env in read_toml(path).get("for", {}).get("envs", ()))
 
 
 def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
@@ -218,7 +326,7 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
         return None
     mine = [name for name in presets() if name.startswith(f"{algorithm}/")]
     if wanted == "auto":
-        named = [name for name in mine if env in _preset_envs()[name]]
+        named = [name for name in mine if env in _preset_envs(name)]
         name = named[0] if named else f"{algorithm}/{env.partition('/')[0]}"
     else:
         name = f"{algorithm}/{wanted}"
@@ -227,7 +335,11 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
             return None
         known = ["auto", "none", *(each.partition("/")[2] for each in mine)]
         raise PhalanxError(f"{algorithm} has no preset {wanted!r}.{suggest(wanted, known)}")
-    values = read_toml(ROOT / "presets" / f"{name}.toml")
+    files = _preset_files()[name]
+    if len(files) > 1:
+        raise PhalanxError(f"the preset {name} is defined by {' and by '.join(files)}: uninstall one of them")
+    (path,) = files.values()
+    values = read_toml(path)
     return Layer(f"preset {name}", {table: values[table] for table in values if table != "for"})
 
 
@@ -249,8 +361,8 @@ def read_toml(path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:
 def require_fit(name: str, spec: EnvSpec) -> None:
     """Refuse an algorithm that cannot play an environment, and say which could."""
     if spec.action_kind not in algorithm(name).action_kinds:
-        fitting = [each for each in algorithms() if spec.action_kind in algorithm(each).action_kinds]
+        fitting = [each for each in _algorithm_modules() if spec.action_kind in algorithm(each).action_kinds]
         raise PhalanxError(
             f"{name} has no {spec.action_kind} actions, which {spec.name} needs; "
-            + (f"these do: {', '.join(fitting)}" if fitting else "no algorithm here does yet")
+            + (f"these do: {', '.join(fitting)}" if fitting else "no algorithm of phalanx does")
         )

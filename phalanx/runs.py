@@ -57,7 +57,7 @@ def resolve(
         (algorithm, env), registry.algorithm_config(algorithm), known, [each for each in layers if each]
     )
     built = given or registry.make_env(env, resolved.env)
-    if given is None and ":" in env:
+    if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
     return set_up(resolved, built)
 
@@ -138,10 +138,18 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     built = env or registry.make_env(name, resolved.env)
     if built.spec.version != facts.get("env_version", built.spec.version):
         raise PhalanxError(
-            f"{run} was made with version {facts['env_version']} of {name}, and setup is version "
+            f"{run} was made with version {facts['env_version']} of {name}, and this is version "
             f"{built.spec.version}: its numbers would not be comparable"
         )
     return set_up(resolved, built), record
+
+
+def open_source(run: str | Path, target: Setup) -> tuple[Setup, Record]:
+    """Open the run that `target` starts from; both may play in the same environment object."""
+    env = target.config.env
+    same = _only_an_object(env) and is_run(run)
+    same = same and registry.read_toml(Path(run) / "config.toml").get("run", {}).get("env") == env
+    return open_run(run, target.env if same else None)
 
 
 def _earlier_origins(

@@ -149,7 +149,7 @@ def test_a_warning_is_one_plain_line_on_stderr(monkeypatch, capsys):
         logger.info("of no interest")
         return 0
 
-    monkeypatch.setattr(cli, "run", command)
+    monkeypatch.setattr(cli, "find", lambda words: command)
     for _ in range(2):
         with pytest.raises(SystemExit) as stopped:
             cli.main()

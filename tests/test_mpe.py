@@ -415,7 +415,7 @@ def test_each_team_learns_from_its_own_reward():
     for kind, wanted in {"own": [-4, 1, 3], "mean": [-4, 2, 2], "sum": [-4, 4, 4]}.items():
         view = "state+obs" if kind == "own" else "state"
         learner = PPO(MAPPOConfig(share="type", reward=kind, critic_view=view), spec)
-        np.testing.assert_allclose(learner.team_reward(reward)[0], wanted)
+        np.testing.assert_allclose(learner.rewards.of(reward)[0], wanted)
     with pytest.raises(
         PhalanxError, match="cannot be shared by the teams of mpe/simple_crypto: choose share=team"
     ):

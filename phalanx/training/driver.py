@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.callbacks import Callback, Evaluation, StopTraining
+from phalanx.callbacks import Callback, Evaluation, StopTraining, require_callbacks
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter, read
@@ -40,6 +40,7 @@ class Driver:
         callbacks: Sequence[Callback] = (),
     ):
         """`started` is the time.monotonic() of the command, from which seconds are counted."""
+        require_callbacks(callbacks)
         self.setup, self.record, self.console = setup, record, console
         self.started, self.callbacks = started, callbacks
         self.carry: Carry | None = None
@@ -130,10 +131,13 @@ class Driver:
         every, budget = setup.updates_between_evaluations, jnp.float32(setup.config.steps)
         with self.record.failures_noted(), stop_requests() as stop:
             try:
+                new = self.carry is None
+                if new:
+                    self._start()
                 for callback in self.callbacks:
                     callback.on_start(self.record.folder)
-                if self.carry is None:
-                    self._start()
+                if new:
+                    self.evaluate()
                 self.console.begin(self.env_steps, total * setup.algorithm.steps_per_update)
                 count = 1
                 while self.updates < total:
@@ -156,11 +160,10 @@ class Driver:
             self._finish()
 
     def _start(self) -> None:
-        """Begin at the beginning."""
+        """The carry before the first step, with the networks of another run if there is one to start from."""
         self.carry = self.programs.init(jnp.array(self.setup.seeds, jnp.int32))
         if self.initial_networks is not None:
             self.carry = self.initial_networks(self.carry)
-        self.evaluate()
 
     def _progress(self, count: int, seconds: float) -> int:
         """Count updates that were made; how many to make before looking for a stop request again."""
@@ -180,6 +183,8 @@ class Driver:
     def _stop_early(self, reason: str) -> None:
         if self.saved_at != self.updates:
             self.save(score=None)
+        if self.updates == self.setup.total_updates:
+            return  # the budget was used up all the same
         self.record.note(stopped_early=reason)
         self.console.say(f"stopped early at {self.env_steps:,} env steps: {reason}")
 

@@ -128,6 +128,7 @@ def statement(setup: Setup) -> list[str]:
             ("how long", f"{steps:,} env steps a seed ({updates}), {seeds}"),
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
             *(_network_row(network) for network in algorithm.summary()),
+            *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
         ]
     )
 

@@ -325,15 +325,17 @@ class ValueBased(Algorithm):
     def networks(self, learner: ValueLearner) -> dict[str, Network]:
         return {
             "actor": Network(self.actor_groups, learner.actor.params),
-            "mixer": Network(self.mixer_groups, learner.mixer.params),
+            # Values are on the scale of the rewards that they were learnt from.
+            "mixer": Network(self.mixer_groups, (learner.mixer.params, learner.reward_norm)),
         }
 
     def with_networks(self, learner: ValueLearner, parameters: Mapping[str, PyTree]) -> ValueLearner:
-        actor, mixer = parameters["actor"], parameters["mixer"]
+        actor, (mixer, reward_norm) = parameters["actor"], parameters["mixer"]
         return learner._replace(
             actor=learner.actor._replace(params=actor),
             mixer=learner.mixer._replace(params=mixer),
             target=Weights(actor, mixer),
+            reward_norm=reward_norm,
         )
 
     def summary(self) -> list[NetworkSummary]:
