@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from phalanx import device, registry
-from phalanx.algorithms.base import Algorithm, NetworkSummary
+from phalanx.algorithms.base import Algorithm, AlgorithmConfig, NetworkSummary
 from phalanx.algorithms.shared.optimiser import require_learning
 from phalanx.config import Resolved, RunConfig
 from phalanx.envs.base import Env
@@ -54,7 +54,7 @@ def set_up(resolved: Resolved, env: Env | HostEnv) -> Setup:
     run = resolved.run
     registry.require_fit(run.algorithm, env.spec)
     cls = registry.algorithm(run.algorithm)
-    make = _make_parts_once if _is_fixed(resolved, env) else _make_parts
+    make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
     parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
     _require_sizes(run, parts.algorithm)
     parts.algorithm.check(run.envs)
@@ -84,11 +84,11 @@ def _make_parts(
 _make_parts_once = lru_cache(maxsize=4)(_make_parts)
 
 
-def _is_fixed(resolved: Resolved, env: Env | HostEnv) -> bool:
+def _is_fixed(cls: type[Algorithm], config: AlgorithmConfig, env: Env | HostEnv) -> bool:
     """Whether nothing of what is compiled can change in this process: our own code, a frozen environment."""
     frozen = dataclasses.is_dataclass(env) and type(env).__hash__ is not None and isinstance(env, Env)
-    ours = type(env).__module__.startswith("phalanx.") and ":" not in resolved.run.algorithm
-    return frozen and ours and resolved.algorithm.is_builtin
+    ours = all(each.__module__.startswith("phalanx.") for each in (cls, type(env)))
+    return frozen and ours and config.is_builtin
 
 
 def _require_sizes(run: RunConfig, algorithm: Algorithm) -> None:
