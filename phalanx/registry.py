@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import importlib
 import json
-import sys
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.config import TABLES, Layer, Option, convert, options_of
 from phalanx.errors import PhalanxError, suggest
+from phalanx.imports import import_class
 
 if TYPE_CHECKING:
     from phalanx.algorithms.base import Algorithm, AlgorithmConfig
@@ -113,34 +113,12 @@ def require_reference(name: str) -> None:
         raise PhalanxError(f"there is no reference result {name!r}.{suggest(name, references())}")
 
 
-def _import_class(name: str, base: type, what: str) -> Any:
-    """Import `package.module:Class`, with the working folder on the path as `python -m` has it."""
-    module_name, _, class_name = name.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise PhalanxError(f"cannot import {what} {name!r}: {error}") from None
-    except Exception as error:  # a user's module may raise anything: say what, not how we got there
-        raise PhalanxError(f"cannot import {what} {name!r}: {type(error).__name__}: {error}") from None
-    found = getattr(module, class_name, None)
-    if found is None:
-        fitting = [
-            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
-        ]
-        raise PhalanxError(f"module {module_name!r} has no {class_name!r}.{suggest(class_name, fitting)}")
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise PhalanxError(f"{name!r} is not a subclass of {base.__module__}.{base.__name__}")
-    return found
-
-
 def algorithm(name: str) -> type[Algorithm]:
     """The class of an algorithm."""
     if ":" in name:
         from phalanx.algorithms.base import Algorithm, AlgorithmConfig
 
-        found = _import_class(name, Algorithm, "algorithm")
+        found = import_class(name, Algorithm, "algorithm")
         if not issubclass(getattr(found, "Config", object), AlgorithmConfig):
             raise PhalanxError(f"{name}.Config must be a subclass of phalanx.algorithms.base.AlgorithmConfig")
         return found
@@ -165,7 +143,7 @@ def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
     if ":" in name:
         from phalanx.envs.base import Env
 
-        return _import_class(name, Env, "environment"), {}
+        return import_class(name, Env, "environment"), {}
     if name not in envs():
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
     family, _, variant = name.partition("/")

@@ -3,7 +3,7 @@
 from phalanx.algorithms.base import Actor
 from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.errors import PhalanxError
-from phalanx.types import ScriptedTeam
+from phalanx.types import Picture, ScriptedTeam
 
 
 class ScriptedActor(Actor):
@@ -20,6 +20,8 @@ class ScriptedActor(Actor):
         return self.script.memory(batch)
 
     def act(self, policy, observation, first, memory, key, greedy):
+        if isinstance(observation.obs, Picture):  # nothing stands beside it: a script sees what was given
+            observation = observation._replace(obs=observation.obs.pixels)
         action, memory = self.script.act(observation, first, memory)
         return action, memory, {}
 
