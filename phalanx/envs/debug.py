@@ -367,7 +367,7 @@ class Pictures(Env):
         which = jax.random.randint(which_key, (2,), 0, len(PATTERNS))
         corner = jax.random.randint(where_key, (2, 2), 0, self.size - 2)
         patterns = 255 * jnp.array(PATTERNS, jnp.uint8).reshape(-1, 3, 3, 1)
-        blank = jnp.zeros((2, *(self.spec.obs_shape or ())), jnp.uint8)
+        blank = jnp.zeros((2, self.size, self.size, 1), jnp.uint8)
         origin = jnp.pad(corner, ((0, 0), (0, 1)))
         pictures = jax.vmap(jax.lax.dynamic_update_slice)(blank, patterns[which], origin)
         shown = jax.nn.one_hot(which, len(PATTERNS)).reshape(-1)
