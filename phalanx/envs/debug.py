@@ -343,7 +343,7 @@ class Leave(Env):
 class Pictures(Env):
     """Each agent sees a picture with one of four patterns in it, and is paid 1 for saying which.
 
-    It is anywhere in the picture, and must be known wherever it is from few examples of each place.
+    It is anywhere in the picture, white or black on grey: no pixel by itself, nor any sum of them, tells it.
     """
 
     size: int = option(12, "height and width of the pictures, in pixels", at_least=3)
@@ -363,13 +363,14 @@ class Pictures(Env):
 
     def _show(self, key: Array, reward: Array | float) -> tuple[Array, TimeStep]:
         """The state (A,) is the pattern that each agent sees."""
-        which_key, where_key = jax.random.split(key)
+        which_key, where_key, shade_key = jax.random.split(key, 3)
         which = jax.random.randint(which_key, (2,), 0, len(PATTERNS))
         corner = jax.random.randint(where_key, (2, 2), 0, self.size - 2)
-        patterns = 255 * jnp.array(PATTERNS, jnp.uint8).reshape(-1, 3, 3, 1)
-        blank = jnp.zeros((2, self.size, self.size, 1), jnp.uint8)
+        shade = jnp.where(jax.random.bernoulli(shade_key, 0.5, (2, 1, 1, 1)), 127, -127)
+        patterns = (128 + shade * jnp.array(PATTERNS)[which].reshape(2, 3, 3, 1)).astype(jnp.uint8)
+        blank = jnp.full((2, self.size, self.size, 1), 128, jnp.uint8)
         origin = jnp.pad(corner, ((0, 0), (0, 1)))
-        pictures = jax.vmap(jax.lax.dynamic_update_slice)(blank, patterns[which], origin)
+        pictures = jax.vmap(jax.lax.dynamic_update_slice)(blank, patterns, origin)
         shown = jax.nn.one_hot(which, len(PATTERNS)).reshape(-1)
         return which, self.timestep(pictures, state=shown, reward=reward)
 
