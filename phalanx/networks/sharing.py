@@ -166,9 +166,8 @@ class SharedNetwork:
         """
         steps = leading(x)
         begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))
-        if isinstance(
-            x, Picture
-        ):  # pixels in a row, so that agents are second to last; the network unfolds them
+        if isinstance(x, Picture):
+            # Pixels in a row, so that agents are the second to last axis; the network unfolds them.
             x = x._replace(pixels=x.pixels.reshape(*steps, -1))
         return apply(self.groups, self.network.apply, params, x, memory, begins)
 

@@ -197,7 +197,7 @@ class CNN(MLP):
         return {**super().gains(), "convolutions": self.gain}
 
 
-def linear_layers(inputs: int, shape: "Network", rngs: nnx.Rngs) -> nnx.List:
+def linear_layers(inputs: int, shape: "Network", rngs: nnx.Rngs) -> "nnx.List[nnx.Linear]":
     """`shape.layers` layers of width `shape.hidden`."""
     sizes = [inputs] + [shape.hidden] * shape.layers
     return nnx.List(nnx.Linear(a, b, kernel_init=zeros, rngs=rngs) for a, b in pairwise(sizes))

@@ -63,6 +63,10 @@ class TeamConfig(AlgorithmConfig):
     def inputs(self) -> dict[str, bool]:
         return {"agent_id": self.agent_id, "last_action": self.last_action}
 
+    @property
+    def is_builtin(self) -> bool:
+        return ":" not in self.network
+
 
 def shared_network(
     config: TeamConfig,
@@ -70,8 +74,8 @@ def shared_network(
     inputs: int,
     outputs: int,
     head_gain: float,
-    kind: str | None = None,
     picture: tuple[int, ...] | None = None,
+    kind: str | None = None,
 ) -> SharedNetwork:
     """A network for each group, as the config says; `kind` overrules `config.network`.
 
