@@ -16,7 +16,6 @@ import importlib
 import importlib.util
 import json
 import logging
-import sys
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.config import TABLES, Layer, Option, convert, options_of
 from phalanx.errors import PhalanxError, suggest
+from phalanx.imports import import_class
 
 if TYPE_CHECKING:
     from phalanx.algorithms.base import Algorithm, AlgorithmConfig
@@ -210,36 +210,6 @@ def require_reference(name: str) -> None:
         raise PhalanxError(f"there is no reference result {name!r}.{suggest(name, references())}")
 
 
-def _import_class(name: str, base: type, what: str, origin: str = "") -> Any:
-    """Import `package.module:Class`, with the working folder on the path as `python -m` has it.
-
-    `origin` is said after the name in errors, such as ` of the package P`.
-    """
-    module_name, _, class_name = name.partition(":")
-    if not (module_name and class_name):
-        raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise PhalanxError(f"cannot import {what} {name!r}{origin}: {error}") from None
-    except Exception as error:  # a user's module may raise anything: say what, not how we got there
-        raise PhalanxError(
-            f"cannot import {what} {name!r}{origin}: {type(error).__name__}: {error}"
-        ) from None
-    found = getattr(module, class_name, None)
-    if found is None:
-        fitting = [
-            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
-        ]
-        near = suggest(class_name, fitting)
-        raise PhalanxError(f"module {module_name!r}{origin} has no {class_name!r}.{near}")
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise PhalanxError(f"{name!r}{origin} is not a subclass of {base.__module__}.{base.__name__}")
-    return found
-
-
 def algorithm(name: str) -> type[Algorithm]:
     """The class of an algorithm."""
     external = _external("algorithms", name, _algorithm_modules())
@@ -247,7 +217,7 @@ def algorithm(name: str) -> type[Algorithm]:
         from phalanx.algorithms.base import Algorithm, AlgorithmConfig
 
         target, origin = external
-        found = _import_class(target, Algorithm, "algorithm", origin)
+        found = import_class(target, Algorithm, "algorithm", origin)
         if not issubclass(getattr(found, "Config", object), AlgorithmConfig):
             raise PhalanxError(
                 f"{target}.Config{origin} must be a subclass of phalanx.algorithms.base.AlgorithmConfig"
@@ -276,7 +246,7 @@ def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
         from phalanx.envs.base import Env
 
         target, origin = external
-        return _import_class(target, Env, "environment", origin), {}
+        return import_class(target, Env, "environment", origin), {}
     if name not in envs():
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
     family, _, variant = name.partition("/")

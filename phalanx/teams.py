@@ -85,13 +85,14 @@ class Policy:
     ) -> tuple[np.ndarray, PolicyMemory]:
         """Choose an action for every agent; returns (actions, memory).
 
-        `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it. Give the
+        `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it; a picture has
+        the spec's `obs_shape` in place of (O,), and its `obs_dtype`. Give the
         returned memory back on the next step, and None on the first step of an episode. Where many episodes
         are played at once and end one by one, `first` (B,) says which of them begin with setup step: their
         memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
         (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
         """
-        single = np.ndim(obs) == 2
+        single = np.ndim(obs) == 1 + len(self.spec.obs_array)
         obs, avail, alive = self._shaped(obs, avail, alive)
         batch = len(obs)
         if memory is not None and memory.last_action.shape[0] != batch:
@@ -111,14 +112,18 @@ class Policy:
         return np.asarray(action)[0] if single else np.asarray(action), remembered
 
     def _shaped(self, obs: Any, avail: Any, alive: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Observations (B, A, O), available actions (B, A, U) and who lives (B, A)."""
-        obs = np.asarray(obs, np.float32)
-        n, width, actions = self.spec.n_agents, self.spec.obs_size, self.spec.n_actions
-        if obs.shape[-2:] != (n, width) or obs.ndim > 3:
-            raise PhalanxError(
-                f"obs must be ({n}, {width}), or (B, {n}, {width}) for many episodes, not {obs.shape}"
-            )
-        obs = obs.reshape(-1, n, width)
+        """Observations (B, A, O) or pictures, available actions (B, A, U) and who lives (B, A)."""
+        n, actions, dtype = self.spec.n_agents, self.spec.n_actions, self.spec.obs_dtype
+        obs = np.asarray(obs)
+        if dtype == "float32":
+            obs = obs.astype(np.float32)
+        team = (n, *self.spec.obs_array)
+        if obs.shape[-len(team) :] != team or obs.ndim > len(team) + 1:
+            many = ", ".join(map(str, team))
+            raise PhalanxError(f"obs must be {team}, or (B, {many}) for many episodes, not {obs.shape}")
+        if obs.dtype != dtype:
+            raise PhalanxError(f"obs must be {dtype}, as the environment gives it, not {obs.dtype}")
+        obs = obs.reshape(-1, *team)
         try:
             avail = np.broadcast_to(
                 own_actions(self.spec) if avail is None else avail, (len(obs), n, actions)
@@ -246,11 +251,14 @@ def _tuples(value: Any) -> Any:
 
 def _readme(manifest: dict[str, Any], spec: EnvSpec) -> str:
     kind = f"{spec.n_actions} actions" if spec.action_kind == "discrete" else f"{spec.n_actions} numbers"
+    sees = f"{spec.obs_size} numbers" if spec.obs_shape is None else f"a picture {spec.obs_shape}"
+    torso = manifest["options"].get("network", "")
+    needs = f"\nIts networks are `{torso}`, which must be importable.\n" if ":" in torso else ""
     return f"""# A team trained by {manifest["algorithm"]} on {manifest["env"]}
 
-{spec.n_agents} agents ({", ".join(spec.agents)}); each sees {spec.obs_size} numbers and has {kind}.
+{spec.n_agents} agents ({", ".join(spec.agents)}); each sees {sees} and has {kind}.
 `team.json` says what they are called, `params.npz` holds the networks as plain arrays (no pickle).
-
+{needs}
 ```python
 import phalanx  # version {manifest["phalanx"]} or newer
 
@@ -259,7 +267,7 @@ memory = None  # on the first step of each episode
 actions, memory = team.act(obs, memory, avail, alive)
 ```
 
-`obs` is ({spec.n_agents}, {spec.obs_size}) as the environment gives it; `avail`,
+`obs` is {(spec.n_agents, *spec.obs_array)} {spec.obs_dtype} as the environment gives it; `avail`,
 ({spec.n_agents}, {spec.n_actions}), says which actions may be taken, and `alive`,
 ({spec.n_agents},), who still acts. With a leading axis they are those of many teams at once.
 """

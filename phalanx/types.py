@@ -40,7 +40,7 @@ class EnvSpec:
     agent_types: tuple[str, ...]
     """One type an agent: what `share=type` groups by."""
     obs_features: tuple[tuple[str, ...], ...]
-    """For each agent, a name for each of its observation entries (before padding)."""
+    """For each agent, a name for each of its observation entries (before padding); empty with `obs_shape`."""
     state_features: tuple[str, ...]
     action_counts: tuple[int, ...]
     """For each agent, how many actions it has, or how many entries its continuous one (before padding)."""
@@ -64,6 +64,10 @@ class EnvSpec:
     """What `phalanx eval heuristic` plays."""
     action_names: tuple[tuple[str, ...], ...] = ()
     """For each agent, a name for each of its actions, or entries of a continuous one; empty without names."""
+    obs_shape: tuple[int, ...] | None = None
+    """The shape of each agent's observation if it is a picture: (height, width, channels). None: vectors."""
+    obs_dtype: str = "float32"
+    """The dtype of observations. Networks see uint8 scaled to [0, 1]; stored it stays as it is."""
     version: int = 1
     """Raised whenever the rules change, so that results of different rules are never compared."""
 
@@ -73,7 +77,13 @@ class EnvSpec:
 
     @cached_property
     def obs_size(self) -> int:
-        return max(len(names) for names in self.obs_features)
+        """Entries of an observation that is a vector; of a picture, those that stand beside it."""
+        return max((len(names) for names in self.obs_features), default=0)
+
+    @property
+    def obs_array(self) -> tuple[int, ...]:
+        """The shape of an agent's observation: (O,), or that of a picture."""
+        return (self.obs_size,) if self.obs_shape is None else self.obs_shape
 
     @property
     def state_size(self) -> int:
@@ -84,10 +94,20 @@ class EnvSpec:
         return max(self.action_counts)
 
 
+class Picture(NamedTuple):
+    """What a network sees of an observation with a declared shape."""
+
+    pixels: Array
+    """(..., A, *obs_shape), of the spec's `obs_dtype`"""
+    features: Array
+    """(..., A, O) float32: what stands beside the picture, such as agent id and last action"""
+
+
 class Observation(NamedTuple):
     """What can be seen before acting: (..., A, O), (..., X), (..., A, U), (..., A)."""
 
-    obs: Array
+    obs: Any
+    """(..., A, O); of pictures (..., A, *obs_shape) as environments give them, a `Picture` for networks"""
     state: Array
     """(..., A, X) where the spec says `agent_state`"""
     avail: Array

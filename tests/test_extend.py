@@ -35,7 +35,7 @@ def files(tmp_path_factory):
 
 
 def test_examples_are_short():
-    assert FILES.keys() >= {"agree", "reinforce", "time_limit"}
+    assert FILES.keys() >= {"agree", "residual", "reinforce", "time_limit"}
     for name, block in FILES.items():
         code = [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
         assert len(code) < 40, name
@@ -46,6 +46,16 @@ def test_the_environment_is_sound_and_trains(files):
     assert cli.run(["check-env", "agree:Agree"]) == 0
     run = small(files / "agree", "mappo", "agree:Agree", steps=128, env_options={"pay": 2.0})
     assert run.metrics()[-1]["eval/return"] <= 8.0
+
+
+def test_the_network_learns(files):
+    options = {"steps": 6_400, "eval_every": 6_400, "eval_episodes": 32, "batch_steps": 256, "envs": 16}
+    run = small(
+        files / "residual", "mappo", network="residual:Residual", hidden=16, layers=3, lr=0.01, **options
+    )
+    first, last = (row["eval/return"] for row in run.metrics())
+    assert first < 5
+    assert last > 7
 
 
 def test_the_algorithm_learns(files):

@@ -5,7 +5,7 @@ Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", https://arx
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     Reward,
     Rewards,
+    joined,
     optimiser,
     shared_network,
     summary,
@@ -28,7 +29,7 @@ from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
 from phalanx.ops.schedules import linear
-from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
+from phalanx.types import Array, Clock, EnvSpec, Observation, Picture, PyTree, Transition
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,14 @@ class COMA(Algorithm):
         self.rewards = Rewards(config.reward, spec)
         self.actor_groups = sharing.groups(config.share, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
-        network = shared_network(config, self.actor_groups, spec.obs_size, spec.n_actions, head_gain=0.01)
+        network = shared_network(
+            config,
+            self.actor_groups,
+            spec.obs_size,
+            spec.n_actions,
+            head_gain=0.01,
+            picture=spec.obs_shape,
+        )
         self.actor = COMAActor(network, distributions.Categorical(spec.n_actions))
         # The columns of observations that hold the agent's last action, by name.
         column = {name: i for i, name in enumerate(spec.obs_features[0])}
@@ -113,7 +121,13 @@ class COMA(Algorithm):
         joint = spec.n_agents * spec.n_actions
         seen = spec.state_size + spec.obs_size + joint * (1 + config.last_action)
         self.critic = shared_network(
-            config, self.critic_groups, seen, spec.n_actions, head_gain=1.0, kind="mlp"
+            config,
+            self.critic_groups,
+            seen,
+            spec.n_actions,
+            head_gain=1.0,
+            kind="cnn" if config.network == "cnn" else "mlp",  # it needs no memory: it sees the state
+            picture=spec.obs_shape,
         )
         self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr)
         self.critic_optimiser = optimiser(
@@ -142,32 +156,29 @@ class COMA(Algorithm):
 
     # The critic
 
-    def view(self, observation: Observation, action: Array) -> Array:
+    def view(self, observation: Observation, action: Array) -> Any:
         """What the critic sees of each agent: state, own observation, the others' actions, all last actions.
 
         (..., X), (..., A, O), (..., A) -> (..., A, F). The agent's own action is blanked out; its
         observation holds its id and its last action.
         """
         spec, obs = self.spec, observation.obs
-        n, leading = spec.n_agents, obs.shape[:-2]
+        n, leading = spec.n_agents, observation.alive.shape[:-1]
         state = observation.state if spec.agent_state else observation.state[..., None, :]
         taken = jax.nn.one_hot(action, spec.n_actions)
         others = taken[..., None, :, :] * (1 - np.eye(n))[..., None]
-        parts = [
-            jnp.broadcast_to(state, (*leading, n, state.shape[-1])),
-            obs,
-            others.reshape(*leading, n, -1),
-        ]
+        after = [others.reshape(*leading, n, -1)]
         if self.config.last_action:
-            last = obs[..., self.last_actions].reshape(*leading, 1, -1)
-            parts.append(jnp.broadcast_to(last, (*leading, n, last.shape[-1])))
-        return jnp.concatenate(parts, axis=-1)
+            entries = obs.features if isinstance(obs, Picture) else obs
+            last = entries[..., self.last_actions].reshape(*leading, 1, -1)
+            after.append(jnp.broadcast_to(last, (*leading, n, last.shape[-1])))
+        return joined([jnp.broadcast_to(state, (*leading, n, state.shape[-1]))], obs, after)
 
     def q_values(self, params: PyTree, observation: Observation, action: Array) -> Array:
         """Q of every action of each agent while the others do what they did: (T, B, ...) -> (T, B, A, U)."""
         seen = self.view(observation, action)
-        never = jnp.zeros(seen.shape[:2], bool)
-        return self.critic.apply(params, seen, self.critic.initial_memory(seen.shape[1]), never)[0]
+        never = jnp.zeros(observation.alive.shape[:2], bool)
+        return self.critic.apply(params, seen, self.critic.initial_memory(never.shape[1]), never)[0]
 
     def targets(self, learner: COMALearner, rollout: Transition, key: Array) -> Array:
         """TD(lambda) targets from the target critic, (T, B, A).

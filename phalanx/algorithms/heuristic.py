@@ -3,7 +3,7 @@
 from phalanx.algorithms.base import Actor, AlgorithmConfig
 from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.errors import PhalanxError
-from phalanx.types import Array, EnvSpec, Observation, PyTree, ScriptedTeam
+from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, ScriptedTeam
 
 
 class ScriptedActor(Actor):
@@ -22,6 +22,8 @@ class ScriptedActor(Actor):
     def act(
         self, policy: PyTree, observation: Observation, first: Array, memory: PyTree, key: Array, greedy: bool
     ):
+        if isinstance(observation.obs, Picture):  # nothing stands beside it: a script sees what was given
+            observation = observation._replace(obs=observation.obs.pixels)
         action, memory = self.script.act(observation, first, memory)
         return action, memory, {}
 

@@ -77,8 +77,10 @@ class MAPPODistil(ActorCritic):
         self.optimisers = (*self.optimisers, self.distil_optimiser)
 
     def make_actor(self, distribution: Distribution) -> DistilActor:
-        outputs = distribution.outputs + 1
-        network = shared_network(self.config, self.actor_groups, self.spec.obs_size, outputs, head_gain=0.01)
+        spec, outputs = self.spec, distribution.outputs + 1
+        network = shared_network(
+            self.config, self.actor_groups, spec.obs_size, outputs, head_gain=0.01, picture=spec.obs_shape
+        )
         return DistilActor(network, distribution)
 
     @property

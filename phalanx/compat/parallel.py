@@ -129,9 +129,15 @@ class Parallel(ParallelEnv[str, Any, Any]):
         return self._now
 
     def _observations(self) -> dict[str, Any]:
-        """What each agent sees, (own O,) float32, or that and its mask. All arrays are the caller's own."""
+        """What each agent sees, (own O,) float32 or a picture, or that and its mask.
+
+        All arrays are the caller's own.
+        """
         spec, obs = self._spec, self._seen.observation.obs
-        own = [np.array(row[: len(names)]) for row, names in zip(obs, spec.obs_features, strict=True)]
+        if spec.obs_shape is None:
+            own = [np.array(row[: len(names)]) for row, names in zip(obs, spec.obs_features, strict=True)]
+        else:
+            own = [np.array(picture) for picture in obs]
         if self._mask_in_obs:
             own = [{"observation": row, "action_mask": self._mask(agent)} for agent, row in enumerate(own)]
         return dict(zip(spec.agents, own, strict=True))
@@ -178,9 +184,19 @@ def _anything(shape: tuple[int, ...]) -> spaces.Box:
     return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
+def _pictures(shape: tuple[int, ...], dtype: str) -> spaces.Box:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return spaces.Box(-np.inf, np.inf, shape, kind.type)
+    return spaces.Box(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind.type)
+
+
 def _observation_spaces(spec: EnvSpec, mask_in_obs: bool) -> list[spaces.Space]:
     """What each agent sees."""
-    own: list[spaces.Space] = [_anything((len(names),)) for names in spec.obs_features]
+    if spec.obs_shape is None:
+        own: list[spaces.Space] = [_anything((len(names),)) for names in spec.obs_features]
+    else:
+        own = [_pictures(spec.obs_shape, spec.obs_dtype) for _ in spec.agents]
     if not mask_in_obs:
         return own
     masks = [spaces.Box(0, 1, (count,), np.int8) for count in spec.action_counts]

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx import device
 from phalanx.compat import shared
 from phalanx.envs.base import Env
-from phalanx.envs.wrappers import prepare
+from phalanx.envs.wrappers import as_given, prepare
 from phalanx.errors import PhalanxError
 from phalanx.types import Observation
 
@@ -19,7 +19,8 @@ class Batch(NamedTuple):
     """What n environments say after a step. All arrays are the caller's own."""
 
     obs: np.ndarray
-    """(n, A, O) float32, to act on next: where an episode ended, the first of a new one"""
+    """(n, A, O) float32, or pictures as the spec declares them, to act on next: where an episode ended, the
+    first of a new one"""
     state: np.ndarray
     """(n, X) float32, or (n, A, X) where the spec says `agent_state`"""
     avail: np.ndarray
@@ -85,6 +86,8 @@ class VectorEnv:
         return self._batch(self._running.observation, *outcome, final=step.observation, info=step.info)
 
     def _batch(self, seen: Observation, *outcome: Any, final: Observation, info: dict[str, Any]) -> Batch:
+        if self.spec.obs_shape is not None:
+            seen, final = as_given(seen, self.spec), as_given(final, self.spec)
         parts = (*seen, *outcome, final.obs, final.state, final.avail, info)
         host = Batch(*jax.device_get(parts))
         self._avail = host.avail

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
+from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, Transition
 
 
 class Episodes(NamedTuple):
@@ -78,8 +78,10 @@ def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> Epi
 
     state = (n, spec.state_size) if spec.agent_state else (spec.state_size,)
     state = state if with_state else (0,)
+    entries = rows(longest + 1, n, spec.obs_size)
+    shape, dtype = spec.obs_shape, spec.obs_dtype
     observation = Observation(
-        obs=rows(longest + 1, n, spec.obs_size),
+        obs=entries if shape is None else Picture(rows(longest + 1, n, *shape, dtype=dtype), entries),
         state=rows(longest + 1, *state),
         avail=rows(longest + 1, n, spec.n_actions, dtype=bool),
         alive=rows(longest + 1, n, dtype=bool),

@@ -30,8 +30,8 @@ class Trajectories(NamedTuple):
     header: dict[str, Any]
     """format, phalanx, env, env_options, env_version, algorithm, run, seed, greedy, spec"""
     obs: np.ndarray
-    """(E, T + 1, A, O) float32: what was seen before each step and after the last, as the environment gives
-    it; rows of dead agents are zero"""
+    """(E, T + 1, A, O) float32, or pictures of the spec's `obs_shape` and `obs_dtype`: what was seen before
+    each step and after the last, as the environment gives it; rows of dead agents are zero"""
     state: np.ndarray
     """(E, T + 1, X) float32, or (E, T + 1, A, X) where the spec says `agent_state`"""
     avail: np.ndarray

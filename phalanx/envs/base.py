@@ -51,13 +51,16 @@ class Env(ABC):
 
         Without `state` the global state is all observations in a row; without `alive` all agents
         live; without `avail` every action that is not padding may be taken. A scalar reward is
-        every agent's.
+        every agent's. A picture keeps its dtype; in a state made of pictures uint8 is scaled to [0, 1].
         """
         n = self.spec.n_agents
-        obs = jnp.asarray(obs, jnp.float32)
+        # Numbers between 0 and 1 would be lost as uint8: `check` says so, rather than a cast.
+        obs = jnp.asarray(obs, jnp.float32) if self.spec.obs_shape is None else jnp.asarray(obs)
+        if state is None:
+            state = obs.reshape(-1) / 255 if obs.dtype == jnp.uint8 else obs.reshape(-1)
         observation = Observation(
             obs=obs,
-            state=obs.reshape(-1) if state is None else jnp.asarray(state, jnp.float32),
+            state=jnp.asarray(state, jnp.float32),
             avail=jnp.asarray(own_actions(self.spec)) if avail is None else avail,
             alive=jnp.ones(n, bool) if alive is None else alive,
         )

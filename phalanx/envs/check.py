@@ -11,6 +11,7 @@ from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.types import EnvSpec, Observation, TimeStep, is_key
 
 EPISODES, MOST_STEPS = 8, 100
+PICTURE_DTYPES = ("float32", "uint8", "int8", "int16", "int32")
 KINDS = {
     **dict.fromkeys(("agents", "agent_types", "obs_features", "state_features", "action_counts"), tuple),
     **{"teams": tuple, "action_range": tuple, "name": str, "time_limit": int},
@@ -72,15 +73,32 @@ def _spec_entries(spec: EnvSpec) -> Iterator[str]:
 def _spec_agents(spec: EnvSpec, n: int) -> Iterator[str]:
     if len(set(spec.agents)) < n:
         yield "spec.agents names two agents alike."
-    for name in ("agent_types", "obs_features", "action_counts"):
+    for name in ("agent_types", "action_counts"):
         if len(getattr(spec, name)) != n:
             yield f"spec.{name} has {len(getattr(spec, name))} entries for {n} agents."
-    if any(len(names) == 0 for names in spec.obs_features):
-        yield "spec.obs_features gives an agent no features: each must see at least one number."
+    yield from _spec_observations(spec, n)
     if any(count < 1 for count in spec.action_counts):
         yield "spec.action_counts gives an agent no action: each must have at least one."
     if spec.teams and len(spec.teams) != n:
         yield f"spec.teams has {len(spec.teams)} entries for {n} agents."
+
+
+def _spec_observations(spec: EnvSpec, n: int) -> Iterator[str]:
+    if spec.obs_shape is None:
+        if len(spec.obs_features) != n:
+            yield f"spec.obs_features has {len(spec.obs_features)} entries for {n} agents."
+        if any(len(names) == 0 for names in spec.obs_features):
+            yield "spec.obs_features gives an agent no features: each must see at least one number."
+        if spec.obs_dtype != "float32":
+            yield f"spec.obs_dtype is {spec.obs_dtype!r}: observations without an obs_shape are float32."
+        return
+    sizes = spec.obs_shape if isinstance(spec.obs_shape, tuple) else ()
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        yield f"spec.obs_shape is {spec.obs_shape}: it must be sizes, as (height, width, channels)."
+    if spec.obs_features:
+        yield "spec.obs_features and obs_shape are both set: a picture has no named features."
+    if spec.obs_dtype not in PICTURE_DTYPES:
+        yield f"spec.obs_dtype is {spec.obs_dtype!r}: it must be one of {', '.join(PICTURE_DTYPES)}."
 
 
 def _shapes(env: Env) -> Iterator[str]:
@@ -131,7 +149,7 @@ def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]
         yield f"{where} gives an observation that is no Observation; Env.timestep builds one."
         return
     wanted = {
-        "obs": (step.observation.obs, f"float32[{n}, {spec.obs_size}]"),
+        "obs": (step.observation.obs, f"{spec.obs_dtype}{[n, *spec.obs_array]}"),
         "state": (step.observation.state, f"float32[{state}]"),
         "avail": (step.observation.avail, f"bool[{n}, {spec.n_actions}]"),
         "alive": (step.observation.alive, f"bool[{n}]"),

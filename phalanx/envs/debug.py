@@ -21,9 +21,12 @@ NAMES = {
     "roles": "two agents with different observations and actions",
     "death": "an agent that dies early, for its team's good",
     "leave": "agents that leave one by one, each with what it was offered",
+    "pictures": "say which pattern is somewhere in a picture",
 }
 
 PAIR = numbered("agent", 2)
+# The patterns of `Pictures`, 3 x 3 each: a row, a column and the two diagonals.
+PATTERNS = [[int(bit) for bit in rows] for rows in ("000111000", "010010010", "100010001", "001010100")]
 
 
 def _pair_spec(name: str, features: tuple[str, ...], n_actions: int, time_limit: int, **more: Any) -> EnvSpec:
@@ -336,6 +339,42 @@ class Leave(Env):
         )
 
 
+@dataclass(frozen=True)
+class Pictures(Env):
+    """Each agent sees a picture with one of four patterns in it, and is paid 1 for saying which.
+
+    It is anywhere in the picture, white or black on grey: no pixel by itself, nor any sum of them, tells it.
+    """
+
+    size: int = option(12, "height and width of the pictures, in pixels", at_least=3)
+    time_limit: int = option(8, "steps after which an episode is truncated", at_least=1)
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        names, count = numbered("pattern", len(PATTERNS)), len(PATTERNS)
+        picture = {"obs_features": (), "obs_shape": (self.size, self.size, 1), "obs_dtype": "uint8"}
+        return _pair_spec("pictures", names, count, self.time_limit, common_reward=False, **picture)
+
+    def reset(self, key: Array) -> tuple[Array, TimeStep]:
+        return self._show(key, reward=0.0)
+
+    def step(self, key: Array, state: Array, actions: Array) -> tuple[Array, TimeStep]:
+        return self._show(key, reward=actions == state)
+
+    def _show(self, key: Array, reward: Array | float) -> tuple[Array, TimeStep]:
+        """The state (A,) is the pattern that each agent sees."""
+        which_key, where_key, shade_key = jax.random.split(key, 3)
+        which = jax.random.randint(which_key, (2,), 0, len(PATTERNS))
+        corner = jax.random.randint(where_key, (2, 2), 0, self.size - 2)
+        shade = jnp.where(jax.random.bernoulli(shade_key, 0.5, (2, 1, 1, 1)), 127, -127)
+        patterns = (128 + shade * jnp.array(PATTERNS)[which].reshape(2, 3, 3, 1)).astype(jnp.uint8)
+        blank = jnp.full((2, self.size, self.size, 1), 128, jnp.uint8)
+        origin = jnp.pad(corner, ((0, 0), (0, 1)))
+        pictures = jax.vmap(jax.lax.dynamic_update_slice)(blank, patterns, origin)
+        shown = jax.nn.one_hot(which, len(PATTERNS)).reshape(-1)
+        return which, self.timestep(pictures, state=shown, reward=reward)
+
+
 TOYS: dict[str, type[Env]] = {
     "identity": Identity,
     "memory": Memory,
@@ -345,6 +384,7 @@ TOYS: dict[str, type[Env]] = {
     "roles": Roles,
     "death": Death,
     "leave": Leave,
+    "pictures": Pictures,
 }
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.batching import where_any
-from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
+from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, TimeStep
 
 
 class Wrapper(Env):
@@ -95,29 +95,42 @@ class EpisodeStatistics(Wrapper):
 
 def policy_input(
     obs: Array, alive: Array, last_action: Array, spec: EnvSpec, with_id: bool, with_last_action: bool
-) -> Array:
+) -> Array | Picture:
     """What a network sees: (..., A, O) observations, then agent id, one-hot, then the last action.
 
     That is one-hot too, or as it was if it is continuous. A dead agent's entries are zero but for its id,
     whatever the environment left there; a last action that there was none of (`no_action`) is all zero.
+    Beside a picture, (..., A, *obs_shape), id and last action are a vector of their own.
     """
-    alive = alive[..., None]
-    n_agents = spec.n_agents
-    parts = [jnp.where(alive, obs, 0.0)]
+    rows, n_agents = alive.shape, spec.n_agents
+    living = alive[..., None]
+    parts = []
     if with_id:
-        parts.append(jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents)))
+        parts.append(jnp.broadcast_to(jnp.eye(n_agents), (*rows, n_agents)))
     if with_last_action:
         continuous = spec.action_kind == "continuous"
         done = last_action * own_actions(spec) if continuous else jax.nn.one_hot(last_action, spec.n_actions)
-        parts.append(jnp.where(alive, done, 0.0))
-    return jnp.concatenate(parts, axis=-1)
+        parts.append(jnp.where(living, done, 0.0))
+    if spec.obs_shape is None:
+        return jnp.concatenate([jnp.where(living, obs, 0.0), *parts], axis=-1)
+    living = alive.reshape(*rows, *[1] * len(spec.obs_shape))
+    pixels = jnp.where(living, obs, jnp.zeros((), spec.obs_dtype))
+    return Picture(pixels, jnp.concatenate([jnp.zeros((*rows, 0)), *parts], axis=-1))
+
+
+def as_given(observation: Observation, spec: EnvSpec) -> Observation:
+    """An observation without what `policy_input` added to it; `spec` is that of the bare environment."""
+    obs = observation.obs
+    own = obs.pixels if isinstance(obs, Picture) else obs if spec.obs_shape else obs[..., : spec.obs_size]
+    return observation._replace(obs=own)
 
 
 def policy_spec(spec: EnvSpec, agent_id: bool, last_action: bool) -> EnvSpec:
     """The spec of an environment as a network sees it: see `policy_input`."""
     ids = tuple(f"is {name}" for name in spec.agents) if agent_id else ()
     last = tuple(f"last action {u}" for u in range(spec.n_actions)) if last_action else ()
-    padded = (names + ("padding",) * (spec.obs_size - len(names)) + ids + last for names in spec.obs_features)
+    features = spec.obs_features or ((),) * spec.n_agents  # nothing stands beside a picture yet
+    padded = (names + ("padding",) * (spec.obs_size - len(names)) + ids + last for names in features)
     return replace(spec, obs_features=tuple(padded))
 
 

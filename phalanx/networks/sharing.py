@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.errors import PhalanxError
-from phalanx.networks.torsos import Network
+from phalanx.networks.torsos import Network, leading
 from phalanx.ops import masks
-from phalanx.types import Array, EnvSpec, PyTree
+from phalanx.types import Array, EnvSpec, Picture, PyTree
 
 
 @dataclass(frozen=True)
@@ -159,21 +159,25 @@ class SharedNetwork:
         """The memory at the start of an episode, (B, A, H)."""
         return jnp.zeros((batch, len(self.groups.of_agent), self.memory_size))
 
-    def apply(self, params: PyTree, x: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+    def apply(self, params: PyTree, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run over a sequence: (T, B, A, F), (B, A, H), (T, B) -> (T, B, A, outputs), (T, B, A, H).
 
         The memory is cleared at each step that is the `first` of an episode.
         """
-        begins = jnp.broadcast_to(first[..., None, None], (*x.shape[:-1], 1))
+        steps = leading(x)
+        begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))
+        if isinstance(x, Picture):
+            # Pixels in a row, so that agents are the second to last axis; the network unfolds them.
+            x = x._replace(pixels=x.pixels.reshape(*steps, -1))
         return apply(self.groups, self.network.apply, params, x, memory, begins)
 
-    def apply_each(self, params: PyTree, x: Array, memories: Array) -> Array:
+    def apply_each(self, params: PyTree, x: Array | Picture, memories: Array) -> Array:
         """Outputs for inputs (T, B, A, F), each from the memory (T, B, A, H) at its own step.
 
         No step depends on another, so time joins the batch: a sequence of length 1.
         """
         time, batch = memories.shape[:2]
         never = jnp.zeros((1, time * batch), bool)
-        flat = x.reshape(1, time * batch, *x.shape[2:])
+        flat = jax.tree.map(lambda x: x.reshape(1, time * batch, *x.shape[2:]), x)
         out, _ = self.apply(params, flat, memories.reshape(time * batch, *memories.shape[2:]), never)
         return out.reshape(time, batch, *out.shape[2:])

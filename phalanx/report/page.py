@@ -148,7 +148,7 @@ def _show(show: Show, packer: Packer) -> dict[str, Any]:
         "actions": spec.action_names
         or tuple(tuple(f"action {u}" for u in range(count)) for count in spec.action_counts),
         "continuous": spec.action_range if spec.action_kind == "continuous" else None,
-        "features": spec.obs_features,
+        "features": spec.obs_features or ((),) * spec.n_agents,
         "prefers": show.prefers,
         "common": spec.common_reward,
         "limit": spec.time_limit,
@@ -173,7 +173,10 @@ def _episode(episode: Episode, frames: list[Any], spec: EnvSpec, packer: Packer)
         "terminated": episode.terminated,
         "frame": drawn,
         "events": events(frames, spec, episode.won, episode.terminated),
-        "obs": packer.over_time(np.asarray(seen.obs, np.float32)),
+        # The table beside the scene has a cell for each named entry; a picture has none.
+        "obs": packer.over_time(
+            np.asarray(seen.obs if spec.obs_shape is None else seen.alive[..., None], np.float32)
+        ),
         "avail": packer.over_time(np.asarray(seen.avail, np.uint8)),
         "alive": packer.over_time(np.asarray(seen.alive, np.uint8)),
         "action": packer.over_time(episode.action),

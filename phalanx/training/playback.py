@@ -10,6 +10,7 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostEnv
+from phalanx.envs.wrappers import as_given
 from phalanx.errors import PhalanxError
 from phalanx.training import keys
 from phalanx.training.collectors import collector_for
@@ -71,16 +72,18 @@ def player(
                 preferences = algorithm.actor.preferences(policy, step.observation, step.first, step.memory)
             ends = (step.terminated, step.truncated, step.info.get("won"))
             state = step.info.get("state")
-            return Kept(step.next_observation, step.action, step.reward, *ends, preferences, state)
+            after = as_given(step.next_observation, env.spec)
+            return Kept(after, step.action, step.reward, *ends, preferences, state)
 
         actors = collector.start(key[None])
         of_seed = jax.tree.map(lambda x: x[None], policy)
         _, kept = collector.collect(of_seed, actors, env.spec.time_limit, greedy, keep)
         begin = _bare_state(actors.running.state) if film else None
-        return jax.tree.map(lambda x: x[0], (collector.observation(actors), begin, kept))
+        first = as_given(collector.observation(actors), env.spec)
+        return jax.tree.map(lambda x: x[0], (first, begin, kept))
 
     program = jax.jit(program) if collector.promise == "exact" else program
-    return lambda policy, key: _episodes(*jax.device_get(program(policy, key)), width=env.spec.obs_size)
+    return lambda policy, key: _episodes(*jax.device_get(program(policy, key)))
 
 
 def _bare_state(state: PyTree) -> PyTree:
@@ -88,11 +91,10 @@ def _bare_state(state: PyTree) -> PyTree:
     return state.inner.inner.inner
 
 
-def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list[Episode]:
+def _episodes(first: Observation, begin: PyTree, kept: Kept) -> list[Episode]:
     """Cut what B environments played (T, B, ...) into their first episodes.
 
-    `first` and `begin` (B, ...) are the observation and the state that they began with. Observations lose
-    what the networks see besides the environment's own `width` entries.
+    `first` and `begin` (B, ...) are the observation and the state that they began with.
     """
     episodes = []
     for b in range(kept.reward.shape[1]):
@@ -105,7 +107,7 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept, width: int) -> list
         seen = jax.tree.map(whole, first, kept.after)
         episodes.append(
             Episode(
-                observation=seen._replace(obs=seen.obs[..., :width]),
+                observation=seen,
                 action=kept.action[:length, b],
                 reward=kept.reward[:length, b],
                 terminated=bool(kept.terminated[length - 1, b]),

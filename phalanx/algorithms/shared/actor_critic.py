@@ -11,7 +11,7 @@ together in a chunk, so that a critic with a common view is computed once for ea
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from phalanx.algorithms.shared.team import (
     NetworkActor,
     Rewards,
     TeamConfig,
+    joined,
     optimiser,
     shared_network,
     summary,
@@ -109,9 +110,12 @@ class Critic:
             "state": spec.state_size,
             "state+obs": spec.state_size + spec.obs_size,
         }[config.critic_view]
-        self.network = shared_network(
-            config, self.groups.one_each if self.common_view else self.groups, inputs, 1, head_gain=1.0
-        )
+        # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
+        picture = None if config.critic_view == "state" else spec.obs_shape
+        only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
+        owners = self.groups.one_each if self.common_view else self.groups
+        kind = "mlp" if only_vector else None
+        self.network = shared_network(config, owners, inputs, 1, head_gain=1.0, kind=kind, picture=picture)
 
     def _require_one_value_a_group(self) -> None:
         """Refuse a critic with one value for agents that learn from different rewards."""
@@ -130,8 +134,8 @@ class Critic:
                 f"choose share=team, critic_share=team or critic_view=state+obs"
             )
 
-    def view(self, observation: Observation) -> Array:
-        """The critic's input, (..., V, F): V is the number of values in an environment."""
+    def view(self, observation: Observation) -> Any:
+        """The critic's input, (..., V, F) or a `Picture`: V is the number of values in an environment."""
         if self.config.critic_view == "obs":
             return observation.obs
         state = observation.state if self.spec.agent_state else observation.state[..., None, :]
@@ -139,8 +143,8 @@ class Critic:
             return jnp.broadcast_to(state, (*state.shape[:-2], self.groups.count, state.shape[-1]))
         if self.config.critic_view == "state":
             return state
-        state = jnp.broadcast_to(state, (*observation.obs.shape[:-1], state.shape[-1]))
-        return jnp.concatenate([state, observation.obs], axis=-1)
+        state = jnp.broadcast_to(state, (*observation.alive.shape, state.shape[-1]))
+        return joined([state], observation.obs, [])
 
     def values(self, params: PyTree, observation: Observation, memory: Array, first: Array):
         """(T, B, ...) -> normalised values, (T, B, A), and memories, (T, B, V, H)."""
@@ -247,8 +251,9 @@ class ActorCritic(Algorithm):
     def make_actor(self, distribution: Distribution) -> PolicyActor:
         """The actor's network for this distribution."""
         spec = self.spec
+        outputs, picture = distribution.outputs, spec.obs_shape
         network = shared_network(
-            self.config, self.actor_groups, spec.obs_size, distribution.outputs, head_gain=0.01
+            self.config, self.actor_groups, spec.obs_size, outputs, head_gain=0.01, picture=picture
         )
         return PolicyActor(network, distribution)
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -11,10 +12,11 @@ from phalanx.algorithms.base import Actor, AlgorithmConfig, NetworkSummary
 from phalanx.algorithms.shared.optimiser import Optimiser, rates
 from phalanx.config import option
 from phalanx.data.replay import Episodes
+from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.sharing import Groups, SharedNetwork
-from phalanx.networks.torsos import Network
-from phalanx.types import Array, EnvSpec, PyTree, Transition
+from phalanx.networks.torsos import TORSOS, Network
+from phalanx.types import Array, EnvSpec, Picture, PyTree, Transition
 
 Reward = Literal["own", "mean", "sum"]
 
@@ -23,9 +25,14 @@ Reward = Literal["own", "mean", "sum"]
 class TeamConfig(AlgorithmConfig):
     """The options of every learner with networks."""
 
-    network: Literal["mlp", "gru"] = option("mlp", "torso of the networks; gru has a memory")
+    network: str = option(
+        "mlp",
+        f"torso of the networks: {', '.join(TORSOS)}, or your own, module:Class; gru has a memory, cnn sees "
+        "pictures",
+    )
     hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
     layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
+    channels: str = option("16,32", "channels of each convolution of a cnn: 3 x 3 pixels, stride 2")
     activation: Literal["relu", "tanh"] = option("tanh", "activation function between layers")
     feature_norm: bool = option(
         False,
@@ -56,16 +63,56 @@ class TeamConfig(AlgorithmConfig):
     def inputs(self) -> dict[str, bool]:
         return {"agent_id": self.agent_id, "last_action": self.last_action}
 
+    @property
+    def is_builtin(self) -> bool:
+        return ":" not in self.network
+
 
 def shared_network(
-    config: TeamConfig, groups: Groups, inputs: int, outputs: int, head_gain: float, kind: str | None = None
+    config: TeamConfig,
+    groups: Groups,
+    inputs: int,
+    outputs: int,
+    head_gain: float,
+    picture: tuple[int, ...] | None = None,
+    kind: str | None = None,
 ) -> SharedNetwork:
-    """A network for each group, as the config says; `kind` overrules `config.network`."""
+    """A network for each group, as the config says; `kind` overrules `config.network`.
+
+    It sees vectors of `inputs` entries, or pictures of the shape `picture` with such a vector beside each.
+    """
     c = config
     network = Network(
-        kind or c.network, inputs, outputs, c.hidden, c.layers, c.activation, c.feature_norm, head_gain
+        kind=kind or c.network,
+        inputs=inputs,
+        outputs=outputs,
+        hidden=c.hidden,
+        layers=c.layers,
+        activation=c.activation,
+        input_norm=c.feature_norm,
+        head_gain=head_gain,
+        picture=picture,
+        channels=_channels(c.channels),
     )
     return SharedNetwork(groups, network)
+
+
+def _channels(text: str) -> tuple[int, ...]:
+    """Read `16,32`."""
+    try:
+        channels = tuple(int(each) for each in text.split(","))
+    except ValueError:
+        channels = ()
+    if not channels or min(channels) < 1:
+        raise PhalanxError(f"channels must be whole numbers of at least 1, as 16,32, not {text!r}")
+    return channels
+
+
+def joined(before: list[Array], obs: Any, after: list[Array]) -> Any:
+    """An observation with more entries (..., A, F) before and after its own: those beside a picture."""
+    own = obs.features if isinstance(obs, Picture) else obs
+    entries = jnp.concatenate([*before, own, *after], axis=-1)
+    return obs._replace(features=entries) if isinstance(obs, Picture) else entries
 
 
 def optimiser(
@@ -95,13 +142,14 @@ class NetworkActor(Actor):
     def initial_memory(self, batch: int) -> Array:
         return self.network.initial_memory(batch)
 
-    def outputs(self, params: PyTree, obs: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+    def outputs(self, params: PyTree, obs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run the network: (T, B, A, O), (B, A, H), (T, B) -> (T, B, A, F) and memories (T, B, A, H)."""
         return self.network.apply(params, obs, memory, first)
 
-    def one_step(self, params: PyTree, obs: Array, memory: Array, first: Array) -> tuple[Array, Array]:
+    def one_step(self, params: PyTree, obs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run the network for one step: (B, A, O), (B, A, H), (B,) -> (B, A, F), (B, A, H)."""
-        out, memories = self.outputs(params, obs[None], memory, first[None])
+        now = jax.tree.map(lambda x: x[None], obs)
+        out, memories = self.outputs(params, now, memory, first[None])
         return out[0], memories[0]
 
 

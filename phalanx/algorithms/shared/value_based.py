@@ -45,7 +45,7 @@ LONG_EPISODE = 32  # a time limit from which on episodes are packed
 class ValueBasedConfig(OffPolicyConfig):
     """The options of every learner of action values."""
 
-    network: Literal["mlp", "gru"] = with_default(OffPolicyConfig, "network", "gru")
+    network: str = with_default(OffPolicyConfig, "network", "gru")
     layers: int = with_default(OffPolicyConfig, "layers", 1)
     activation: Literal["relu", "tanh"] = with_default(OffPolicyConfig, "activation", "relu")
     last_action: bool = with_default(OffPolicyConfig, "last_action", True)
@@ -140,7 +140,14 @@ class ValueBased(Algorithm):
         # The mean loss of each group of agents, so that groups learn as if alone; or of the team.
         self.loss_groups = sharing.partition(["team"]) if self.team_value else self.actor_groups
         self.actor = EpsilonGreedy(
-            shared_network(config, self.actor_groups, spec.obs_size, spec.n_actions, head_gain=1.0)
+            shared_network(
+                config,
+                self.actor_groups,
+                spec.obs_size,
+                spec.n_actions,
+                head_gain=1.0,
+                picture=spec.obs_shape,
+            )
         )
         scale = config.gradient_scale
         self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr, scale=scale)
@@ -292,8 +299,8 @@ class ValueBased(Algorithm):
 
     def q_values(self, params: PyTree, batch: Episodes) -> Array:
         """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
-        obs = batch.observation.obs
-        return self.actor.outputs(params, obs, self.actor.initial_memory(obs.shape[1]), batch.first)[0]
+        memory = self.actor.initial_memory(batch.first.shape[1])
+        return self.actor.outputs(params, batch.observation.obs, memory, batch.first)[0]
 
     def targets(self, q: Array, target: Weights, batch: Episodes) -> Array:
         """Targets of the values of all steps, (L, N, K), from `q` of the learning network at all rows."""

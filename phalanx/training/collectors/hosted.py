@@ -15,6 +15,7 @@ from phalanx.envs.base import no_action
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
 from phalanx.envs.host.pool import LocalPool, PoolStep
 from phalanx.envs.wrappers import policy_input, policy_spec
+from phalanx.errors import PhalanxError
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
@@ -74,7 +75,7 @@ class Hosted(Collector):
         first = np.ones((self.seeds, self.envs), bool)
         none_yet = np.asarray(no_action(self.env.spec))
         last_action = np.broadcast_to(none_yet, (*first.shape, *none_yet.shape))
-        return HostedActors(_observation(observation), first, last_action, memory, key, words)
+        return HostedActors(_observation(self.env.spec, observation), first, last_action, memory, key, words)
 
     def collect(
         self,
@@ -95,7 +96,7 @@ class Hosted(Collector):
             kept.append(jax.device_get(step) if keep_step is None else keep_step(self._transition(*step)))
             over = played.first.reshape(*played.first.shape, *[1] * (action.ndim - 2))
             actors = HostedActors(
-                observation=_observation(played.observation),
+                observation=_observation(self.env.spec, played.observation),
                 first=played.first,
                 last_action=np.where(over, np.asarray(no_action(self.env.spec)), action),
                 memory=decision.memory,
@@ -193,7 +194,7 @@ class Hosted(Collector):
             reward=jnp.asarray(step.reward, jnp.float32),
             terminated=jnp.asarray(step.terminated),
             truncated=jnp.asarray(step.truncated),
-            next_observation=self._see(_observation(step.observation), decision.action),
+            next_observation=self._see(_observation(self.env.spec, step.observation), decision.action),
             info={**info, "won": jnp.asarray(step.won)} if self.env.spec.has_win else info,
             agent_terminated=step.agent_terminated,
         )
@@ -203,10 +204,15 @@ class Hosted(Collector):
         return jax.tree.map(lambda x: x.reshape(self.seeds, self.envs, *x.shape[1:]), tree)
 
 
-def _observation(seen: HostObservation) -> Observation:
+def _observation(spec: EnvSpec, seen: HostObservation) -> Observation:
     obs, state, avail, alive = seen
+    if spec.obs_shape is not None and obs.dtype != spec.obs_dtype:
+        raise PhalanxError(f"{spec.name} gives pictures as {obs.dtype}, but its spec says {spec.obs_dtype}")
     return Observation(
-        jnp.asarray(obs, jnp.float32), jnp.asarray(state, jnp.float32), jnp.asarray(avail), jnp.asarray(alive)
+        jnp.asarray(obs, spec.obs_dtype),
+        jnp.asarray(state, jnp.float32),
+        jnp.asarray(avail),
+        jnp.asarray(alive),
     )
 
 
@@ -226,7 +232,7 @@ def _blank(spec: EnvSpec, rows: tuple[int, ...]) -> Observation:
     agents = (*rows, spec.n_agents)
     state = (*agents, spec.state_size) if spec.agent_state else (*rows, spec.state_size)
     return Observation(
-        obs=jnp.zeros((*agents, spec.obs_size)),
+        obs=jnp.zeros((*agents, *spec.obs_array), spec.obs_dtype),
         state=jnp.zeros(state),
         avail=jnp.ones((*agents, spec.n_actions), bool),
         alive=jnp.ones(agents, bool),

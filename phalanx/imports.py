@@ -1,0 +1,38 @@
+"""Import a class of the user's own by its name, `package.module:Class`."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from phalanx.errors import PhalanxError, suggest
+
+
+def import_class(name: str, base: type, what: str, origin: str = "") -> Any:
+    """Import `package.module:Class`, with the working folder on the path as `python -m` has it.
+
+    `origin` is said after the name in errors, such as ` of the package P`.
+    """
+    module_name, _, class_name = name.partition(":")
+    if not (module_name and class_name):
+        raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise PhalanxError(f"cannot import {what} {name!r}{origin}: {error}") from None
+    except Exception as error:  # a user's module may raise anything: say what, not how we got there
+        raise PhalanxError(
+            f"cannot import {what} {name!r}{origin}: {type(error).__name__}: {error}"
+        ) from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        fitting = [
+            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
+        ]
+        near = suggest(class_name, fitting)
+        raise PhalanxError(f"module {module_name!r}{origin} has no {class_name!r}.{near}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise PhalanxError(f"{name!r}{origin} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
