@@ -6,6 +6,8 @@ command line or Python. Values are merged in layers, lowest first: defaults in t
 preset, the user's file, command line. Code never writes into a config.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import math

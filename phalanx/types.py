@@ -4,94 +4,16 @@ Axis letters, used in every docstring: S seeds, T time, B environments, A agents
 entries, X state entries, U actions, G parameter groups, H memory entries.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from phalanx.spec import EnvSpec as EnvSpec
+from phalanx.spec import ScriptedTeam as ScriptedTeam
+
 Array = jax.Array
 PyTree = Any
-
-
-class ScriptedTeam(Protocol):
-    """A team that an environment brings along, to measure learning against."""
-
-    def memory(self, batch: int) -> PyTree:
-        """What it remembers before an episode, (B, ...)."""
-        ...
-
-    def act(self, observation: "Observation", first: Array, memory: PyTree) -> tuple[Array, PyTree]:
-        """Choose actions, (B, A) or (B, A, U); `first` (B,) says which observations begin an episode."""
-        ...
-
-
-@dataclass(frozen=True)
-class EnvSpec:
-    """What an environment says of itself before it is run.
-
-    Agents with fewer observation entries or actions than the largest are padded: padded entries
-    are zero, padded actions are never available.
-    """
-
-    name: str
-    agents: tuple[str, ...]
-    agent_types: tuple[str, ...]
-    """One type an agent: what `share=type` groups by."""
-    obs_features: tuple[tuple[str, ...], ...]
-    """For each agent, a name for each of its observation entries (before padding); empty with `obs_shape`."""
-    state_features: tuple[str, ...]
-    action_counts: tuple[int, ...]
-    """For each agent, how many actions it has, or how many entries its continuous one (before padding)."""
-    time_limit: int
-    """Steps after which an episode is cut (`truncated`)."""
-    common_reward: bool = True
-    """Whether every agent always gets the same reward."""
-    has_win: bool = False
-    """Whether `info["won"]` says that an episode was won."""
-    agent_state: bool = False
-    """Whether each agent has its own state, (A, X), rather than all one, (X,)."""
-    action_kind: Literal["discrete", "continuous"] = "discrete"
-    """Actions are (A,) int32, or (A, U) float32."""
-    action_range: tuple[float, float] = (-1.0, 1.0)
-    """Within which every entry of a continuous action lies; what is beyond is clipped."""
-    teams: tuple[str, ...] = ()
-    """One team an agent, where there is more than one: whose reward a team's mean or sum is taken over."""
-    agents_end: bool = False
-    """Whether agents end one by one, each with its own rewards: `TimeStep.agent_terminated` says who has."""
-    script: ScriptedTeam | None = None
-    """What `phalanx eval heuristic` plays."""
-    action_names: tuple[tuple[str, ...], ...] = ()
-    """For each agent, a name for each of its actions, or entries of a continuous one; empty without names."""
-    obs_shape: tuple[int, ...] | None = None
-    """The shape of each agent's observation if it is a picture: (height, width, channels). None: vectors."""
-    obs_dtype: str = "float32"
-    """The dtype of observations. Networks see uint8 scaled to [0, 1]; stored it stays as it is."""
-    version: int = 1
-    """Raised whenever the rules change, so that results of different rules are never compared."""
-
-    @property
-    def n_agents(self) -> int:
-        return len(self.agents)
-
-    @cached_property
-    def obs_size(self) -> int:
-        """Entries of an observation that is a vector; of a picture, those that stand beside it."""
-        return max((len(names) for names in self.obs_features), default=0)
-
-    @property
-    def obs_array(self) -> tuple[int, ...]:
-        """The shape of an agent's observation: (O,), or that of a picture."""
-        return (self.obs_size,) if self.obs_shape is None else self.obs_shape
-
-    @property
-    def state_size(self) -> int:
-        return len(self.state_features)
-
-    @cached_property
-    def n_actions(self) -> int:
-        return max(self.action_counts)
 
 
 class Picture(NamedTuple):

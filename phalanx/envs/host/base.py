@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from phalanx.types import EnvSpec
+    from phalanx.spec import EnvSpec
 
 
 class HostObservation(NamedTuple):
