@@ -15,7 +15,7 @@ from phalanx.algorithms.shared.optimiser import end_at_zero, lr_horizon
 from phalanx.config import Layer, by_table, merge, renamed
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
-from phalanx.envs.host.base import HostEnv
+from phalanx.envs.host.base import HostSource
 from phalanx.errors import PhalanxError
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training.loop import Carry
@@ -25,7 +25,7 @@ from phalanx.training.setup import Setup, set_up
 from phalanx.types import PyTree
 
 Which = Literal["best", "last"]
-AnyEnv = Env | HostEnv
+AnyEnv = Env | HostSource
 
 
 def tables_of(
@@ -64,7 +64,7 @@ def resolve(
 
 def _require_sound(env: Any, name: str) -> None:
     """Refuse an environment of the user's own that breaks the contract."""
-    if isinstance(env, HostEnv):
+    if isinstance(env, HostSource):
         return
     breaches = check(env)
     if breaches:

@@ -22,7 +22,7 @@ from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
 from phalanx.config import renamed
 from phalanx.envs.base import Env, no_action, own_actions
-from phalanx.envs.host.base import HostEnv
+from phalanx.envs.host.base import HostSource
 from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.training.setup import Setup
@@ -39,7 +39,9 @@ class PolicyMemory(NamedTuple):
 class Policy:
     """A trained team that acts: all that is needed to use it, and nothing of its training."""
 
-    def __init__(self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | HostEnv | None = None):
+    def __init__(
+        self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | HostSource | None = None
+    ):
         self.env = env
         """the environment that it was trained in; None if it was loaded from a file"""
         self.spec = spec

@@ -76,6 +76,14 @@ class Transition(NamedTuple):
     info: dict[str, Array]
     agent_terminated: Array | None = None
     """as in `TimeStep`"""
+    broken: Array | None = None
+    """(...,) bool: `truncated`, because the environment failed; None where that cannot happen"""
+
+    @property
+    def completed(self) -> Array:
+        """(...,) bool: the step is the last of a whole episode."""
+        over = self.terminated | self.truncated
+        return over if self.broken is None else over & ~self.broken
 
 
 def is_key(x: Any) -> bool:

@@ -113,9 +113,9 @@ def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
     """Write a rollout (T, B, ...) down, going on where the last one stopped.
 
     There must be more places than a rollout has steps, or it might overtake itself. An episode that was not
-    played to its end (its environment was begun again) is overwritten by the next.
+    played to its end (its environment failed or was begun again) is overwritten by the next.
     """
-    over = rollout.terminated | rollout.truncated
+    over = rollout.completed
     places = replay.length.shape[1]
 
     def count(carried, ends):
@@ -310,4 +310,4 @@ class StepReplay:
 
 
 def _kept(rollout: Transition) -> Transition:
-    return rollout._replace(memory=None, extras=None, info={})
+    return rollout._replace(memory=None, extras=None, info={}, broken=None)

@@ -24,17 +24,16 @@ def play(collector: Collector, policy: PyTree, keys: Array) -> Played:
 
     With the policy (S, ...) and the key (S,) of each seed: (S, E, ...).
     """
-
-    def outcome(step: Transition):
-        over = step.terminated | step.truncated
-        won = step.info.get("won", jnp.zeros_like(over))
-        return over, Played(step.info["return"], step.info["length"], won)
-
-    limit = collector.spec.time_limit
-    _, (over, played) = collector.collect(policy, collector.start(keys), limit, greedy=True, keep=outcome)
+    _, (over, played) = collector.first_episodes(policy, collector.start(keys), True, _outcome)
     end = jnp.argmax(over, axis=1)  # the first end in each environment; later episodes do not count
     seed, env = jnp.arange(collector.seeds)[:, None], jnp.arange(collector.envs)
     return jax.tree.map(lambda x: x[seed, end, env], played)
+
+
+def _outcome(step: Transition) -> tuple[Array, Played]:
+    over = step.completed
+    won = step.info.get("won", jnp.zeros_like(over))
+    return over, Played(step.info["return"], step.info["length"], won)
 
 
 def summary(played: Played, spec: EnvSpec) -> dict[str, float]:

@@ -136,7 +136,7 @@ class Loop:
         done = carry.updates.astype(jnp.float32)
         clock = Clock(done * self.algorithm.steps_per_update, budget)
         learner, metrics = self.algorithm.update(carry.learner, rollout, update_key, clock)
-        episodes = _ended(rollout.terminated | rollout.truncated, rollout.info)
+        episodes = _ended(rollout.completed, rollout.info)
         seen, tally = rollout.observation, carry.tally
         return carry._replace(
             learner=learner,

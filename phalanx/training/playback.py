@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.algorithms.base import Algorithm
 from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
-from phalanx.envs.host.base import HostEnv
+from phalanx.envs.host.base import HostSource
 from phalanx.envs.wrappers import as_given
 from phalanx.errors import PhalanxError
 from phalanx.training import keys
@@ -35,7 +35,7 @@ EPISODES_AT_ONCE = 64  # episodes that are played together
 
 
 def play(
-    env: Env | HostEnv,
+    env: Env | HostSource,
     algorithm: Algorithm,
     policy: PyTree,
     seed: int,
@@ -58,10 +58,10 @@ def play(
 
 
 def player(
-    env: Env | HostEnv, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
+    env: Env | HostSource, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
 ) -> Callable[[PyTree, Array], list[Episode]]:
     """A function that plays `episodes` together with a policy, from a key."""
-    if film and isinstance(env, HostEnv):
+    if film and isinstance(env, HostSource):
         raise PhalanxError(f"{env.spec.name} is a Python program, which cannot be watched yet: try record")
     collector = collector_for(env, algorithm, episodes, with_states=film)
 
@@ -77,7 +77,7 @@ def player(
 
         actors = collector.start(key[None])
         of_seed = jax.tree.map(lambda x: x[None], policy)
-        _, kept = collector.collect(of_seed, actors, env.spec.time_limit, greedy, keep)
+        _, kept = collector.first_episodes(of_seed, actors, greedy, keep)
         begin = _bare_state(actors.running.state) if film else None
         first = as_given(collector.observation(actors), env.spec)
         return jax.tree.map(lambda x: x[0], (first, begin, kept))

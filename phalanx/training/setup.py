@@ -10,7 +10,7 @@ from phalanx.algorithms.base import Algorithm, AlgorithmConfig, NetworkSummary
 from phalanx.algorithms.shared.optimiser import require_learning
 from phalanx.config import Resolved, RunConfig
 from phalanx.envs.base import Env
-from phalanx.envs.host.base import HostEnv
+from phalanx.envs.host.base import HostSource
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.report.console import table
@@ -25,7 +25,7 @@ class Setup(NamedTuple):
     """A run that can be compiled."""
 
     resolved: Resolved
-    env: Env | HostEnv
+    env: Env | HostSource
     algorithm: Algorithm
     loop: Loop
     evaluation: Collector
@@ -49,7 +49,7 @@ class Setup(NamedTuple):
         return max(1, round(self.config.eval_every / self.algorithm.steps_per_update))
 
 
-def set_up(resolved: Resolved, env: Env | HostEnv) -> Setup:
+def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
     """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet."""
     run = resolved.run
     registry.require_fit(run.algorithm, env.spec)
@@ -73,7 +73,7 @@ class Parts(NamedTuple):
 
 
 def _make_parts(
-    cls: type[Algorithm], config: Any, env: Env | HostEnv, envs: int, seeds: int, eval_episodes: int
+    cls: type[Algorithm], config: Any, env: Env | HostSource, envs: int, seeds: int, eval_episodes: int
 ) -> Parts:
     algorithm = cls(config, policy_spec(env.spec, **config.inputs))
     loop = Loop(collector_for(env, algorithm, envs, seeds))
@@ -84,7 +84,7 @@ def _make_parts(
 _make_parts_once = lru_cache(maxsize=4)(_make_parts)
 
 
-def _is_fixed(cls: type[Algorithm], config: AlgorithmConfig, env: Env | HostEnv) -> bool:
+def _is_fixed(cls: type[Algorithm], config: AlgorithmConfig, env: Env | HostSource) -> bool:
     """Whether nothing of what is compiled can change in this process: our own code, a frozen environment."""
     frozen = dataclasses.is_dataclass(env) and type(env).__hash__ is not None and isinstance(env, Env)
     ours = all(each.__module__.startswith("phalanx.") for each in (cls, type(env)))

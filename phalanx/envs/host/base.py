@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from phalanx.envs.host.pool import Pool
     from phalanx.spec import EnvSpec
 
 
@@ -34,16 +35,24 @@ class HostStep(NamedTuple):
     """(A,) bool where the spec says `agents_end`"""
 
 
-class HostEnv(ABC):
-    """A team task for A agents that holds its own state.
-
-    A subclass gives `spec`, `reset` and `step`. It never resets itself and need not count the time limit.
-    """
+class HostSource(ABC):
+    """Where host environments come from: their spec, and pools of them."""
 
     @property
     @abstractmethod
     def spec(self) -> EnvSpec:
         """What the environment says of itself."""
+
+    @abstractmethod
+    def pool(self, count: int) -> Pool:
+        """Make `count` environments."""
+
+
+class HostEnv(HostSource):
+    """A team task for A agents that holds its own state.
+
+    A subclass gives `spec`, `reset` and `step`. It never resets itself and need not count the time limit.
+    """
 
     @abstractmethod
     def copy(self) -> HostEnv:
@@ -57,5 +66,22 @@ class HostEnv(ABC):
     def step(self, actions: np.ndarray) -> HostStep:
         """Play one step with `actions`, (A,) or continuous (A, U)."""
 
-    def close(self) -> None:  # noqa: B027  (most have nothing to close)
+    def close(self) -> None:
         """Release what the environment holds."""
+
+    def get_state(self) -> Any:
+        """The whole state of a running episode, to be pickled; None if the environment cannot give it."""
+        return None
+
+    def set_state(self, state: Any) -> HostObservation:
+        """Continue from what `get_state` gave; returns the observation there."""
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        """The current picture, (h, w, 3) uint8; None if the environment draws none."""
+        return None
+
+    def pool(self, count: int) -> Pool:
+        from phalanx.envs.host.pool import LocalPool
+
+        return LocalPool(self.copy, self.spec, count)

@@ -1,16 +1,24 @@
-"""Pools step many host environments: here, one after the other in this process.
-
-A pool counts the time limit, sums up returns, and begins a new episode where one ends, so that authors of
-environments write none of it.
-"""
+"""Pools step many host environments. This one does so in this process, one after the other."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
+from phalanx.envs.host.base import HostObservation, HostStep
+from phalanx.envs.host.block import OBSERVATION, Block
+from phalanx.envs.host.rows import Rows
+from phalanx.errors import PhalanxError
+
+if TYPE_CHECKING:
+    from phalanx.envs.host.base import HostEnv
+    from phalanx.spec import EnvSpec
+
+logger = logging.getLogger(__name__)
 
 
 class PoolStep(NamedTuple):
@@ -26,59 +34,167 @@ class PoolStep(NamedTuple):
     """what to act on next: the first observation of a new episode where one ended"""
     first: Any
     """(N,) bool: `observation` begins an episode"""
+    broken: Any
+    """(N,) bool: a fault of the environment cut the episode; `step` has the last observation known"""
 
 
-class Episode:
-    """One environment and its running episode."""
-
-    def __init__(self, env: HostEnv):
-        self.env, self.limit = env, env.spec.time_limit
-
-    def begin(self, seed: int) -> HostObservation:
-        self.length, self.returns = 0, np.float32(0)
-        return self.env.reset(seed).observation
-
-    def step(self, action: np.ndarray, next_seed: int) -> PoolStep:
-        """Play a step, and begin an episode with `next_seed` if it was the last."""
-        step = self.env.step(action)
-        self.length += 1
-        self.returns = np.float32(self.returns) + np.asarray(step.reward, np.float32)
-        terminated = bool(step.terminated)
-        truncated = not terminated and (bool(step.truncated) or self.length >= self.limit)
-        step = step._replace(terminated=terminated, truncated=truncated, won=bool(step.won))
-        returns, length, over = self.returns, np.int32(self.length), terminated or truncated
-        observation = self.begin(next_seed) if over else step.observation
-        return PoolStep(step, returns, length, observation, np.bool_(over))
+class HostFailure(PhalanxError):
+    """Environments fail again and again."""
 
 
-class LocalPool:
-    """N environments in this process, stepped one after the other."""
+class Pool(ABC):
+    """N environments in parts, each a range of rows: while one part steps, another can be acted for.
 
-    def __init__(self, env: HostEnv, count: int):
-        self.episodes = [Episode(env.copy()) for _ in range(count)]
+    What happens in a row depends on its seeds and actions alone, not on parts and workers.
+    """
 
+    parts: tuple[range, ...]
+
+    def __init__(self, spec: EnvSpec, count: int, block: Block):
+        self.spec, self.count, self.block = spec, count, block
+        self.faults = Faults()
+        # What was last shown, for steps that are lost.
+        self._observation = HostObservation(*(np.copy(getattr(block, name)) for name in OBSERVATION))
+        self._returns, self._length = np.zeros_like(block.returns), np.zeros_like(block.length)
+
+    @abstractmethod
+    def send(self, part: int, actions: np.ndarray, next_seeds: np.ndarray, active: Any = True) -> None:
+        """Let the environments of a part that are `active` (n,) play a step with `actions` (n, ...).
+
+        Where an episode ends the next one begins from its seed in `next_seeds`, (n,) uint64.
+        """
+
+    @abstractmethod
+    def receive(self, part: int) -> PoolStep:
+        """Wait for the step of a part, (n, ...)."""
+
+    @abstractmethod
     def begin(self, seeds: np.ndarray) -> HostObservation:
         """Begin an episode in every environment, from `seeds` (N,) uint64: the first observations."""
-        pairs = zip(self.episodes, seeds, strict=True)
-        return stacked([episode.begin(int(seed)) for episode, seed in pairs])
 
     def step(self, actions: np.ndarray, next_seeds: np.ndarray) -> PoolStep:
-        """Play one step in every environment with `actions` (N, ...).
+        """Play one step in every environment, (N, ...)."""
+        for part, rows in enumerate(self.parts):
+            which = slice(rows.start, rows.stop)
+            self.send(part, actions[which], next_seeds[which])
+        return joined([self.receive(part) for part in range(len(self.parts))])
 
-        Where an episode ends the next one begins from its seed in `next_seeds`, (N,) uint64.
-        """
-        each = zip(self.episodes, actions, next_seeds, strict=True)
-        return stacked([episode.step(action, int(seed)) for episode, action, seed in each])
+    def close(self) -> None:  # noqa: B027
+        """Release the environments."""
+
+    def _write(self, part: int, actions: np.ndarray, next_seeds: np.ndarray, active: Any) -> None:
+        rows = _rows(self.parts[part])
+        self.block.action[rows], self.block.next_seed[rows] = actions, next_seeds
+        self.block.active[rows] = active
+
+    def _began(self) -> HostObservation:
+        """What all environments show at the start of their episodes."""
+        for name, kept in zip(OBSERVATION, self._observation, strict=True):
+            kept[:] = getattr(self.block, name)
+        self._returns[:], self._length[:] = 0, 0
+        return HostObservation(*(np.copy(getattr(self.block, name)) for name in OBSERVATION))
+
+    def _read(self, part: int) -> PoolStep:
+        """What the block says of a part, copied: workers will write into it again."""
+        rows, block = _rows(self.parts[part]), self.block
+        first, broken, active = block.first[rows].copy(), block.broken[rows].copy(), block.active[rows]
+        first, broken = first & active, broken & active
+        seen, last = [], []
+        for name, before in zip(OBSERVATION, self._observation, strict=True):
+            now = getattr(block, name)[rows].copy()
+            ended = getattr(block, f"last_{name}")[rows]
+            final = np.where(_like(first, now), ended, now)
+            last.append(np.where(_like(broken, now), before[rows], final))
+            before[rows] = now
+            seen.append(now)
+        returns = np.where(broken[:, None], self._returns[rows], block.returns[rows])
+        length = np.where(broken, self._length[rows], block.length[rows])
+        self._returns[rows] = np.where(first[:, None], 0, returns)
+        self._length[rows] = np.where(first, 0, length)
+        step = HostStep(
+            observation=HostObservation(*last),
+            reward=block.reward[rows].copy(),
+            terminated=block.terminated[rows].copy(),
+            truncated=block.truncated[rows].copy(),
+            won=block.won[rows].copy(),
+            agent_terminated=block.agent_terminated[rows].copy() if self.spec.agents_end else None,
+        )
+        if (first & ~broken).any():
+            self.faults.in_a_row = 0
+        return PoolStep(step, returns, length, HostObservation(*seen), first, broken)
+
+
+class Faults:
+    """Counts what went wrong, and says when it is enough."""
+
+    MOST_IN_A_ROW = 20  # without a whole episode between them
+
+    def __init__(self):
+        self.total = 0
+        self.in_a_row = 0
+        self.last = ""
+
+    def note(self, text: str, name: str) -> bool:
+        """Count a fault; whether it should be shown, because it is another than the last."""
+        self.total += 1
+        self.in_a_row += 1
+        line = text.strip().splitlines()[-1] if text.strip() else "no message"
+        news, self.last = line != self.last, line
+        if self.in_a_row >= self.MOST_IN_A_ROW:
+            raise HostFailure(f"{name} failed {self.in_a_row} times in a row, the last time with: {line}")
+        return news
+
+
+class LocalPool(Pool):
+    """N environments in this process, stepped one after the other."""
+
+    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, count: int):
+        super().__init__(spec, count, Block(spec, count))
+        self.parts = (range(count),)
+        self.rows = Rows(make, spec, self.block)
+
+    def begin(self, seeds: np.ndarray) -> HostObservation:
+        self.block.next_seed[:] = seeds
+        self.rows.begin(self.parts[0])
+        self._note_faults()
+        return self._began()
+
+    def send(self, part: int, actions: np.ndarray, next_seeds: np.ndarray, active: Any = True) -> None:
+        self._write(part, actions, next_seeds, active)
+
+    def receive(self, part: int) -> PoolStep:
+        self.rows.step(self.parts[part])
+        self._note_faults()
+        return self._read(part)
+
+    def _note_faults(self) -> None:
+        faults, self.rows.faults = self.rows.faults, []
+        for text in faults:
+            note_fault(self.faults, text, self.spec.name)
 
     def close(self) -> None:
-        for episode in self.episodes:
-            episode.env.close()
+        self.rows.close()
 
 
-def stacked(items: list[Any]) -> Any:
-    """Stack nested tuples of arrays along a new first axis. None stays None."""
-    if items[0] is None:
+def note_fault(faults: Faults, text: str, name: str) -> None:
+    """Count a fault of an environment, and show it once."""
+    if faults.note(text, name):
+        logger.warning("an environment failed and was made anew; its episode is lost:\n%s", text)
+
+
+def _rows(part: range) -> slice:
+    return slice(part.start, part.stop)
+
+
+def _like(flags: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Flags (n,) with as many axes as `values` (n, ...)."""
+    return flags.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def joined(parts: list[Any]) -> Any:
+    """Join nested tuples of arrays along their first axis. None stays None."""
+    if parts[0] is None:
         return None
-    if isinstance(items[0], tuple):
-        return type(items[0])(*(stacked(list(part)) for part in zip(*items, strict=True)))
-    return np.stack(items)
+    if isinstance(parts[0], tuple):
+        return type(parts[0])(*(joined(list(each)) for each in zip(*parts, strict=True)))
+    return np.concatenate(parts)

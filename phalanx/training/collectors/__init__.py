@@ -6,19 +6,19 @@ is compiled (`compiled.py`) or a Python program (`hosted.py`).
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
-from phalanx.envs.host.base import HostEnv
+from phalanx.envs.host.base import HostSource
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.collectors.hosted import Hosted
 
 
 def collector_for(
-    env: Env | HostEnv, algorithm: Algorithm, envs: int, seeds: int = 1, with_states: bool = False
+    env: Env | HostSource, algorithm: Algorithm, envs: int, seeds: int = 1, with_states: bool = False
 ) -> Collector:
     """Collect from B copies of an environment for each of S seeds.
 
     `with_states` puts the environment's own state into `info`, for whoever draws it.
     """
-    if isinstance(env, HostEnv):
+    if isinstance(env, HostSource):
         return Hosted(env, algorithm, envs, seeds)
     return Compiled(env, algorithm, envs, seeds, with_states)

@@ -47,6 +47,10 @@ class Collector(ABC):
         Also returns what `keep` keeps of each step, (S, T, B, ...); it sees the steps of one seed, (B, ...).
         """
 
+    def first_episodes(self, policy: PyTree, actors: PyTree, greedy: bool, keep: Keep) -> tuple[PyTree, Any]:
+        """Play until every environment has completed an episode; as `collect`, with T as long as needed."""
+        return self.collect(policy, actors, self.spec.time_limit, greedy, keep)
+
     @abstractmethod
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         """The shapes of the actors, (S, ...), and of a rollout, (S, T, B, ...)."""

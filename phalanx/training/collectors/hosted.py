@@ -4,6 +4,10 @@ Keys are drawn as in `compiled.py`: the same seeds give the same actions, and th
 key that a compiled environment would have been reset with.
 """
 
+import itertools
+import time
+from collections.abc import Generator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +16,9 @@ import numpy as np
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import no_action
-from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
-from phalanx.envs.host.pool import LocalPool, PoolStep
+from phalanx.envs.host.base import HostObservation, HostSource, HostStep
+from phalanx.envs.host.pool import Pool, PoolStep, joined
 from phalanx.envs.wrappers import policy_input, policy_spec
-from phalanx.errors import PhalanxError
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
@@ -30,21 +33,32 @@ class HostedActors(NamedTuple):
     memory: PyTree
     key: Array
     """(S,)"""
-    episode_seeds: Array
+    episode_seeds: Any
     """(S, B, 2) uint32: the two words of the seed of each running episode"""
 
 
 class Decision(NamedTuple):
     """What `act` computes before the environments are stepped, (S, B, ...)."""
 
-    observation: Observation
-    """as the networks see it"""
-    action: Array
+    action: Any
     memory: PyTree
     extras: PyTree
-    key: Array
-    next_seeds: Array
+    key: Any
+    next_seeds: Any
     """(S, B, 2) uint32: seeds of the next episodes, for environments that end with this step"""
+
+
+class Step(NamedTuple):
+    """A step of all environments, (S, B, ...) in numpy: what a transition is made of."""
+
+    observation: Observation
+    """as the environments gave it"""
+    first: Any
+    last_action: Any
+    memory: PyTree
+    action: Any
+    extras: PyTree
+    played: PoolStep
 
 
 class Hosted(Collector):
@@ -52,15 +66,32 @@ class Hosted(Collector):
 
     promise = "replayable"
 
-    def __init__(self, env: HostEnv, algorithm: Algorithm, envs: int, seeds: int = 1):
+    def __init__(self, env: HostSource, algorithm: Algorithm, envs: int, seeds: int = 1):
         self.env, self.algorithm = env, algorithm
         self.envs, self.seeds = envs, seeds
         self.inputs = algorithm.config.inputs
         self.spec = policy_spec(env.spec, **self.inputs)
-        self.pool = LocalPool(env, seeds * envs)
+        self.no_action = np.asarray(no_action(env.spec))
+        self.seconds = {"acting": 0.0, "environments": 0.0}
         self._start = jax.jit(over_seeds(self._start_one, seeds))
         self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, None)), static_argnums=2)
         self._transition = jax.jit(self._make_transition)
+        self._kept: dict[Keep, Any] = {}
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The environments, made when they are first needed."""
+        return self.env.pool(self.seeds * self.envs)
+
+    def close(self) -> None:
+        if "pool" in vars(self):
+            self.pool.close()
+            del self.pool
+
+    @property
+    def faults(self) -> int:
+        """How often an environment or a worker has failed."""
+        return self.pool.faults.total if "pool" in vars(self) else 0
 
     def start(self, keys: Array) -> HostedActors:
         memory, key, words = self._start(keys)
@@ -71,11 +102,10 @@ class Hosted(Collector):
 
     def _begin(self, memory: PyTree, key: Array, words: Array) -> HostedActors:
         """Begin the episodes of these seeds in all environments; memories are cleared at their first step."""
-        observation = self._by_seed(self.pool.begin(_seeds(words)))
+        observation = Observation(*self._by_seed(self.pool.begin(_seeds(words))))
         first = np.ones((self.seeds, self.envs), bool)
-        none_yet = np.asarray(no_action(self.env.spec))
-        last_action = np.broadcast_to(none_yet, (*first.shape, *none_yet.shape))
-        return HostedActors(_observation(self.env.spec, observation), first, last_action, memory, key, words)
+        last_action = np.broadcast_to(self.no_action, (*first.shape, *self.no_action.shape))
+        return HostedActors(observation, first, last_action, memory, key, np.asarray(words))
 
     def collect(
         self,
@@ -86,64 +116,138 @@ class Hosted(Collector):
         keep: Keep = whole_transition,
     ) -> tuple[HostedActors, Any]:
         kept = []
-        keep_step = None if keep is whole_transition else jax.jit(over_seeds(keep, self.seeds))
-        for _ in range(length):
-            decision: Decision = self._act(policy, actors, greedy)
-            action = np.asarray(decision.action)
-            flat = action.reshape(self.seeds * self.envs, *action.shape[2:])
-            played: PoolStep = self._by_seed(self.pool.step(flat, _seeds(decision.next_seeds)))
-            step = (actors.first, actors.memory, decision, played)
-            kept.append(jax.device_get(step) if keep_step is None else keep_step(self._transition(*step)))
-            over = played.first.reshape(*played.first.shape, *[1] * (action.ndim - 2))
-            actors = HostedActors(
-                observation=_observation(self.env.spec, played.observation),
-                first=played.first,
-                last_action=np.where(over, np.asarray(no_action(self.env.spec)), action),
+        for step, after in self._play(policy, actors, greedy, np.ones(self.seeds * self.envs, bool), length):
+            kept.append(step if keep is whole_transition else self._keep(keep, step))
+            actors = after
+        if keep is whole_transition:
+            return actors, self._transition(jax.tree.map(lambda *xs: np.stack(xs, axis=1), *kept))
+        return actors, jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *kept)
+
+    def first_episodes(
+        self, policy: PyTree, actors: HostedActors, greedy: bool, keep: Keep
+    ) -> tuple[HostedActors, Any]:
+        kept, running = [], np.ones(self.seeds * self.envs, bool)
+        for step, after in self._play(policy, actors, greedy, running):
+            kept.append(self._keep(keep, step))
+            actors = after
+            running &= ~(step.played.first & ~step.played.broken).reshape(-1)
+            if not running.any():
+                break
+        return actors, jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *kept)
+
+    def _play(
+        self,
+        policy: PyTree,
+        actors: HostedActors,
+        greedy: bool,
+        running: np.ndarray,
+        length: int | None = None,
+    ) -> Generator[tuple[Step, HostedActors]]:
+        """Step the environments that are `running`, (N,), for `length` steps, or until nobody asks for more.
+
+        While one part of the pool steps, another is acted for. Actions of all environments are computed
+        each time and those of other parts dropped, so that random draws do not depend on the parts.
+        """
+        decisions: list[Decision] = []
+        for t in itertools.count(1):
+            parts = range(len(self.pool.parts))
+            decisions = decisions or [self._send(part, policy, actors, greedy, running) for part in parts]
+            decision, decisions, played = self._chosen(decisions), [], []
+            seen, first, last_action = jax.tree.map(np.copy, actors[:3])
+            after = actors._replace(
+                observation=seen,
+                first=first,
+                last_action=last_action,
                 memory=decision.memory,
                 key=decision.key,
-                episode_seeds=jnp.where(played.first[..., None], decision.next_seeds, actors.episode_seeds),
             )
-        if keep_step is not None:
-            return actors, jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *kept)
-        steps = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *map(_without_key, kept))  # (S, T, B, ...)
-        return actors, self._transition(*steps)
+            for part in parts:
+                begun = time.perf_counter()
+                played.append(self.pool.receive(part))
+                self.seconds["environments"] += time.perf_counter() - begun
+                self._show(after, part, played[part], decision.action)
+                if length is not None and t < length:
+                    decisions.append(self._send(part, policy, after, greedy, running))
+            together: PoolStep = self._by_seed(joined(played))
+            step = Step(*actors[:4], decision.action, decision.extras, together)
+            seeds = np.where(together.first[..., None], decision.next_seeds, actors.episode_seeds)
+            actors = after._replace(episode_seeds=seeds)
+            yield step, actors
+            if t == length:
+                return
+
+    def _send(
+        self, part: int, policy: PyTree, actors: HostedActors, greedy: bool, running: np.ndarray
+    ) -> Decision:
+        """Act for all environments, and let those of a part step."""
+        begun = time.perf_counter()
+        decision = jax.device_get(self._act(policy, actors, greedy))
+        self.seconds["acting"] += time.perf_counter() - begun
+        which = self._rows(part)
+        action = decision.action.reshape(len(running), *decision.action.shape[2:])
+        self.pool.send(part, action[which], _seeds(decision.next_seeds)[which], running[which])
+        return decision
+
+    def _chosen(self, decisions: list[Decision]) -> Decision:
+        """The decisions of each part in its own rows. Their keys are equal."""
+        if len(decisions) == 1:
+            return decisions[0]
+
+        def pick(*each: np.ndarray) -> np.ndarray:
+            flat = [x.reshape(self.seeds * self.envs, *x.shape[2:]) for x in each]
+            rows = [x[self._rows(part)] for part, x in enumerate(flat)]
+            return np.concatenate(rows).reshape(each[0].shape)
+
+        key = decisions[0].key
+        return jax.tree.map(pick, *(each._replace(key=None) for each in decisions))._replace(key=key)
+
+    def _show(self, actors: HostedActors, part: int, played: PoolStep, action: np.ndarray) -> None:
+        """Write what a part shows after its step into the actors."""
+        over = played.first.reshape(-1, *[1] * (action.ndim - 2))
+        own = action.reshape(self.seeds * self.envs, *action.shape[2:])[self._rows(part)]
+        new = (Observation(*played.observation), played.first, np.where(over, self.no_action, own))
+
+        def write(kept: np.ndarray, rows: np.ndarray) -> None:
+            kept.reshape(self.seeds * self.envs, *kept.shape[2:])[self._rows(part)] = rows
+
+        jax.tree.map(write, actors[:3], new)
+
+    def _rows(self, part: int) -> slice:
+        rows = self.pool.parts[part]
+        return slice(rows.start, rows.stop)
+
+    def _keep(self, keep: Keep, step: Step) -> Any:
+        """What `keep` keeps of a step, (S, B, ...)."""
+        if keep not in self._kept:
+            of_seed = over_seeds(keep, self.seeds)
+            self._kept[keep] = jax.jit(lambda step: of_seed(self._make_transition(step)))
+        return self._kept[keep](step)
 
     def observation(self, actors: HostedActors) -> Observation:
         return actors.observation
 
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
-        """From the spec alone: no environment is stepped."""
-        spec, rows = self.env.spec, (self.seeds, length, self.envs)
+        """From the spec alone: no environment is made."""
+        spec, rows = self.env.spec, (self.seeds, self.envs)
+
+        def spread(tree: PyTree) -> PyTree:
+            return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.seeds, *x.shape)), tree)
 
         def make(key: Array):
-            observation = _blank(spec, rows)
-            policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
-            memory = self.algorithm.actor.initial_memory(self.envs)
-            keys = jax.random.split(key, self.seeds)
-            now = jax.tree.map(lambda x: x[:, 0], observation)
-            none_yet = no_action(spec)
             actors = HostedActors(
-                observation=now,
-                first=jnp.ones(now.alive.shape[:2], bool),
-                last_action=jnp.broadcast_to(none_yet, (*now.alive.shape[:2], *none_yet.shape)),
-                memory=jax.tree.map(lambda x: jnp.broadcast_to(x, (self.seeds, *x.shape)), memory),
-                key=keys,
-                episode_seeds=jnp.zeros((self.seeds, self.envs, 2), jnp.uint32),
+                observation=_blank(spec, rows),
+                first=jnp.ones(rows, bool),
+                last_action=jnp.broadcast_to(self.no_action, (*rows, *self.no_action.shape)),
+                memory=spread(self.algorithm.actor.initial_memory(self.envs)),
+                key=jax.random.split(key, self.seeds),
+                episode_seeds=jnp.zeros((*rows, 2), jnp.uint32),
             )
-            spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.seeds, *x.shape)), policy)
-            decision = over_seeds(lambda p, a: self._act_one(p, a, False), self.seeds, (0, 0))(spread, actors)
-            decision = _without_key((None, None, decision, None))[2]
-            decision = jax.tree.map(lambda x: jnp.repeat(x[:, None], length, axis=1), decision)
-            memory = jax.tree.map(lambda x: jnp.repeat(x[:, None], length, axis=1), actors.memory)
-            agents = (*rows, spec.n_agents)
-            played = PoolStep(
-                step=_blank_step(spec, rows),
-                returns=jnp.zeros(agents),
-                length=jnp.zeros(rows, jnp.int32),
-                observation=observation,
-                first=jnp.zeros(rows, bool),
-            )
-            return actors, self._make_transition(jnp.zeros(rows, bool), memory, decision, played)
+            policy = spread(self.algorithm.policy(self.algorithm.init(key, self.envs)))
+            act = over_seeds(lambda p, a: self._act_one(p, a, False), self.seeds, (0, 0))
+            decision = act(policy, actors)
+            step = Step(*actors[:4], decision.action, decision.extras, _blank_step(spec, rows))
+            steps = jax.tree.map(lambda x: jnp.repeat(x[:, None], length, axis=1), step)
+            return actors, self._make_transition(steps)
 
         return jax.eval_shape(make, jax.random.key(0))
 
@@ -164,7 +268,7 @@ class Hosted(Collector):
         )
         # `AutoReset.step` resets with the second of the two keys that it splits.
         next_keys = jax.vmap(lambda key: jax.random.split(key)[1])(jax.random.split(env_key, self.envs))
-        return Decision(seen, action, memory, extras, key, jax.random.key_data(next_keys))
+        return Decision(action, memory, extras, key, jax.random.key_data(next_keys))
 
     def _see(self, observation: Observation, last_action: Array) -> Observation:
         """An observation of the environment as the networks see it."""
@@ -180,23 +284,22 @@ class Hosted(Collector):
 
     # Any leading axes
 
-    def _make_transition(
-        self, first: Any, memory: PyTree, decision: Decision, played: PoolStep
-    ) -> Transition:
-        step = played.step
+    def _make_transition(self, each: Step) -> Transition:
+        played, step = each.played, each.played.step
         info = {"return": jnp.asarray(played.returns), "length": jnp.asarray(played.length)}
         return Transition(
-            observation=decision.observation,
-            first=jnp.asarray(first),
-            memory=memory,
-            action=decision.action,
-            extras=decision.extras,
-            reward=jnp.asarray(step.reward, jnp.float32),
+            observation=self._see(each.observation, each.last_action),
+            first=jnp.asarray(each.first),
+            memory=each.memory,
+            action=jnp.asarray(each.action),
+            extras=each.extras,
+            reward=jnp.asarray(step.reward),
             terminated=jnp.asarray(step.terminated),
             truncated=jnp.asarray(step.truncated),
-            next_observation=self._see(_observation(self.env.spec, step.observation), decision.action),
+            next_observation=self._see(Observation(*step.observation), each.action),
             info={**info, "won": jnp.asarray(step.won)} if self.env.spec.has_win else info,
             agent_terminated=step.agent_terminated,
+            broken=jnp.asarray(played.broken),
         )
 
     def _by_seed(self, tree: Any) -> Any:
@@ -204,28 +307,10 @@ class Hosted(Collector):
         return jax.tree.map(lambda x: x.reshape(self.seeds, self.envs, *x.shape[1:]), tree)
 
 
-def _observation(spec: EnvSpec, seen: HostObservation) -> Observation:
-    obs, state, avail, alive = seen
-    if spec.obs_shape is not None and obs.dtype != spec.obs_dtype:
-        raise PhalanxError(f"{spec.name} gives pictures as {obs.dtype}, but its spec says {spec.obs_dtype}")
-    return Observation(
-        jnp.asarray(obs, spec.obs_dtype),
-        jnp.asarray(state, jnp.float32),
-        jnp.asarray(avail),
-        jnp.asarray(alive),
-    )
-
-
 def _seeds(words: Array) -> np.ndarray:
     """The two words of each seed, (S, B, 2) uint32, as one number, (S * B,) uint64."""
     both = np.asarray(words).reshape(-1, 2).astype(np.uint64)
     return (both[:, 0] << np.uint64(32)) | both[:, 1]
-
-
-def _without_key(step: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A step without the key of acting, which no transition holds, and which numpy cannot stack."""
-    first, memory, decision, played = step
-    return first, memory, decision._replace(key=None, next_seeds=None), played
 
 
 def _blank(spec: EnvSpec, rows: tuple[int, ...]) -> Observation:
@@ -239,8 +324,8 @@ def _blank(spec: EnvSpec, rows: tuple[int, ...]) -> Observation:
     )
 
 
-def _blank_step(spec: EnvSpec, rows: tuple[int, ...]):
-
-    agents, no = (*rows, spec.n_agents), jnp.zeros(rows, bool)
+def _blank_step(spec: EnvSpec, rows: tuple[int, ...]) -> PoolStep:
+    agents, no, seen = (*rows, spec.n_agents), jnp.zeros(rows, bool), HostObservation(*_blank(spec, rows))
     ended = jnp.zeros(agents, bool) if spec.agents_end else None
-    return HostStep(_blank(spec, rows), jnp.zeros(agents), no, no, no, ended)
+    step = HostStep(seen, jnp.zeros(agents), no, no, no, ended)
+    return PoolStep(step, jnp.zeros(agents), jnp.zeros(rows, jnp.int32), seen, no, no)

@@ -1,0 +1,289 @@
+"""A pool of worker processes on this machine, which talk through shared memory and survive each other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import phalanx
+from phalanx.envs.host import worker
+from phalanx.envs.host.base import HostObservation
+from phalanx.envs.host.block import Block
+from phalanx.envs.host.pool import Pool, PoolStep, note_fault
+from phalanx.errors import PhalanxError
+
+if TYPE_CHECKING:
+    from phalanx.spec import EnvSpec
+
+START_TIMEOUT = 300.0  # seconds to start Python and make the first environments
+LINES_KEPT = 200  # of what a worker prints
+RUN = "import runpy, sys; path = sys.argv.pop(1); runpy.run_path(path, run_name='__main__')"
+
+
+class Lost(Exception):
+    """A worker died, or did not answer in time."""
+
+
+class Failed(Exception):
+    """A worker could not carry out a command."""
+
+    def __init__(self, told: dict[str, Any]):
+        super().__init__(told["error"])
+        self.traceback, self.mistake = told["traceback"], told["mistake"]
+
+
+class Process:
+    """A worker process, seen from the pool."""
+
+    def __init__(self, python: str, memory: int | None = None):
+        package = str(Path(phalanx.__file__).parent)
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        life, self._life = os.pipe()
+        theirs = [commands, answers, life]
+        kept = [*theirs, memory] if memory is not None else theirs
+        single = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        try:
+            self.process = subprocess.Popen(
+                [python, "-c", RUN, worker.__file__, package, *map(str, theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=kept,
+                env={**os.environ, **single},
+                start_new_session=True,  # Ctrl-C is for the pool, which ends its workers
+            )
+        except OSError as error:
+            for fd in (self._commands, self._answers, self._life):
+                os.close(fd)
+            raise PhalanxError(f"cannot start a worker with {python}: {error.strerror}") from None
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self.printed: deque[str] = deque(maxlen=LINES_KEPT)
+        self._printer = threading.Thread(target=self._drain, daemon=True)
+        self._printer.start()
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.printed.append(line[:1000].decode(errors="replace"))
+
+    def send(self, command: bytes, data: bytes | None = None) -> None:
+        """Send a command; a dead worker is noticed when its answer is awaited."""
+        try:
+            if data is None:
+                os.write(self._commands, command)
+            else:
+                worker.send_long(self._commands, command, data)
+        except BrokenPipeError:
+            pass
+
+    def answer(self, timeout: float, progress: np.ndarray | None = None) -> bytes | None:
+        """Wait for the answer to a command.
+
+        `timeout` is in seconds since the last progress: a worker that steps many slow environments is not
+        late as long as `progress` changes.
+        """
+        progress = np.zeros(0) if progress is None else progress
+        seen, end = progress.sum(), time.monotonic() + timeout
+        while not worker.wait_readable(self._answers, max(0.0, min(1.0, end - time.monotonic()))):
+            if progress.sum() != seen:
+                seen, end = progress.sum(), time.monotonic() + timeout
+            elif time.monotonic() > end:
+                raise Lost(f"it did not finish a step within {timeout:g} s")
+        try:
+            kind = worker.read(self._answers, 1)
+            data = None if kind == worker.DONE else worker.read_long(self._answers)
+        except EOFError:
+            raise Lost(self._last_words()) from None
+        if kind == worker.FAILED:
+            assert data is not None
+            raise Failed(json.loads(data))
+        return data
+
+    def _last_words(self) -> str:
+        """How a dead worker ended."""
+        code = self.process.wait()
+        self._printer.join(1.0)
+        ended = (
+            f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it left with exit code {code}"
+        )
+        printed = "".join(self.printed).strip()
+        return f"{printed}\n{ended}" if printed else ended
+
+    def end(self) -> None:
+        """End the process, now."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for fd in (self._commands, self._answers, self._life):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._printer.join(1.0)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def leave(self) -> None:
+        """Let the process close its environments and end; if it does not, end it."""
+        self.send(worker.QUIT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2.0)
+        self.end()
+
+
+def describe(recipe: dict[str, Any], python: str) -> EnvSpec:
+    """Ask a worker for the spec of an environment."""
+    process = Process(python)
+    try:
+        process.send(worker.DESCRIBE, pickle.dumps(recipe, 4))
+        answer = process.answer(START_TIMEOUT)
+        assert answer is not None
+        return pickle.loads(answer)
+    except Failed as failed:
+        if failed.mistake:
+            raise PhalanxError(str(failed)) from None
+        raise PhalanxError(f"{recipe['name']} cannot be made: {failed}") from None
+    except Lost as lost:
+        last = str(lost).splitlines()
+        raise PhalanxError(f"no worker could be started with {python}: {' '.join(last[-2:])}") from None
+    finally:
+        process.leave()
+
+
+class WorkerPool(Pool):
+    """N environments in worker processes, K in each."""
+
+    def __init__(
+        self, recipe: dict[str, Any], spec: EnvSpec, count: int, workers: int, python: str, timeout: float
+    ):
+        # It has no name, so that nothing is left of it, however this process ends.
+        self._file = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
+        size = Block.size(spec, count)
+        self._file.truncate(size)
+        super().__init__(spec, count, Block(spec, count, mmap.mmap(self._file.fileno(), size)))
+        workers = min(workers, count)
+        # Two parts, so that one can be acted for while the other steps; one, where that leaves workers idle.
+        middle = count // 2
+        self.parts = (range(middle), range(middle, count)) if count >= 2 * workers > 0 else (range(count),)
+        self.shares = [[_share(part, w, workers) for part in self.parts] for w in range(workers)]
+        self.recipe, self.python, self.timeout = recipe, python, timeout
+        self.waiting: list[dict[int, bytes]] = [{} for _ in range(workers)]
+        """commands to each worker, by part, that are not answered yet"""
+        self.processes: list[Process] = []
+        weakref.finalize(self, _end_all, self.processes)
+        for _ in range(workers):
+            self.processes.append(Process(python, self._file.fileno()))
+        for w in range(workers):
+            self._open(w)
+
+    def _open(self, w: int) -> None:
+        """Tell a new worker what to do."""
+        task = {
+            "recipe": self.recipe,
+            "spec": self.spec,
+            "count": self.count,
+            "memory": self._file.fileno(),
+            "parts": self.shares[w],
+        }
+        self.processes[w].send(worker.OPEN, pickle.dumps(task, 4))
+        self.processes[w].answer(START_TIMEOUT)
+
+    def begin(self, seeds: np.ndarray) -> HostObservation:
+        self.block.next_seed[:] = seeds
+        for part in range(len(self.parts)):
+            self._tell(worker.BEGIN, part)
+            self._await(part, max(self.timeout, START_TIMEOUT))
+        return self._began()
+
+    def send(self, part: int, actions: np.ndarray, next_seeds: np.ndarray, active: Any = True) -> None:
+        self._write(part, actions, next_seeds, active)
+        self._tell(worker.STEP, part)
+
+    def receive(self, part: int) -> PoolStep:
+        self._await(part, self.timeout)
+        return self._read(part)
+
+    def _tell(self, command: bytes, part: int) -> None:
+        for w, process in enumerate(self.processes):
+            if self.shares[w][part]:
+                process.send(command + bytes([part]))
+                self.waiting[w][part] = command
+
+    def _await(self, part: int, timeout: float) -> None:
+        """Wait for all workers; one that is lost is replaced, and so are its episodes."""
+        for w in range(len(self.processes)):
+            rows = self.shares[w][part]
+            progress = self.block.progress[rows.start : rows.stop]
+            while rows:
+                try:
+                    faults = self.processes[w].answer(timeout, progress)
+                    del self.waiting[w][part]
+                    for text in json.loads(faults) if faults else ():
+                        note_fault(self.faults, text, self.spec.name)
+                    break
+                except Failed as failed:
+                    if self.waiting[w][part] == worker.BEGIN:
+                        line = str(failed) if failed.mistake else f"{self.spec.name} cannot begin: {failed}"
+                        raise PhalanxError(line) from None
+                    self._replace(w, failed.traceback)
+                except Lost as lost:
+                    self._replace(w, f"worker {w}: {lost}")
+
+    def _replace(self, w: int, reason: str) -> None:
+        """End a worker and start another, which begins new episodes in all rows of the old one.
+
+        It is told again what the old one has not answered.
+        """
+        self.processes[w].end()
+        note_fault(self.faults, reason, self.spec.name)
+        self.processes[w] = Process(self.python, self._file.fileno())
+        try:
+            self._open(w)
+        except (Lost, Failed) as error:
+            raise PhalanxError(f"a worker of {self.spec.name} could not be started again: {error}") from None
+        for part, command in self.waiting[w].items():
+            self.processes[w].send(command + bytes([part]))
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.send(worker.QUIT)
+        for process in self.processes:
+            process.leave()
+        self.processes.clear()
+
+
+def _end_all(processes: list[Process]) -> None:
+    for process in processes:
+        process.end()
+
+
+def _share(part: range, w: int, workers: int) -> range:
+    """The rows of a part that a worker steps."""
+    first, last = (part.start + len(part) * k // workers for k in (w, w + 1))
+    return range(first, last)
+
+
+def default_workers() -> int:
+    """As many as there are cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def this_python() -> str:
+    """The interpreter that runs this."""
+    return sys.executable

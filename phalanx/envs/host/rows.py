@@ -1,0 +1,156 @@
+"""Environments with their running episodes, stepped one after the other: what every worker does.
+
+Here the time limit is counted, returns are summed up, and a new episode begins where one ends, so that
+authors of environments write none of it. An environment that raises or breaks its own spec is made anew; its
+episode is marked `broken`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from phalanx.envs.host.block import OBSERVATION, Block
+
+if TYPE_CHECKING:
+    from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
+    from phalanx.spec import EnvSpec
+
+TRIES = 3  # to begin an episode with an environment made anew
+
+
+class Breach(Exception):
+    """What an environment gave is not what its spec says."""
+
+
+class Rows:
+    """Some rows of a block, each with an environment of its own."""
+
+    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, block: Block):
+        self.make, self.spec, self.block = make, spec, block
+        self.envs: dict[int, HostEnv] = {}
+        self.running: set[int] = set()
+        self._agents = block.reward.shape[1:]
+        self._seen = [(name, getattr(block, name), getattr(block, name).shape[1:]) for name in OBSERVATION]
+        self._picture = None if spec.obs_shape is None else block.obs.dtype
+        self.faults: list[str] = []
+        """what went wrong since somebody last looked: a traceback each"""
+
+    def begin(self, rows: range) -> None:
+        """Begin an episode in these rows, each from its `next_seed`."""
+        for row in rows:
+            self._begin(row)
+            self.block.first[row] = True
+            self.block.progress[row] += 1
+
+    def step(self, rows: range) -> None:
+        """Play one step in those of the rows that are active, and begin a new episode where one ends."""
+        for row in rows:
+            if self.block.active[row]:
+                self._step(row)
+                self.block.progress[row] += 1
+        for row, breach in self._not_finite(rows):
+            self.faults.append(breach)
+            self._break(row)
+
+    def close(self) -> None:
+        for row in list(self.envs):
+            self._discard(row)
+
+    def _step(self, row: int) -> None:
+        block = self.block
+        if block.first[row]:
+            block.returns[row], block.length[row] = 0, 0
+        if row not in self.running:  # its episode was lost with an earlier worker
+            self._break(row)
+            return
+        try:
+            over = self._write(row, self.envs[row].step(block.action[row]))
+        except (Exception, SystemExit):
+            self._note()
+            self._break(row)
+            return
+        if over:
+            for name in OBSERVATION:
+                getattr(block, f"last_{name}")[row] = getattr(block, name)[row]
+            self._begin(row)
+
+    def _write(self, row: int, step: HostStep) -> bool:
+        """Write down a step; whether it is the last of its episode."""
+        block, spec = self.block, self.spec
+        self._see(row, step.observation)
+        reward = np.asarray(step.reward, np.float32)
+        if reward.shape != self._agents:
+            raise Breach(f"reward has the shape {reward.shape}, and the spec says {self._agents}")
+        block.reward[row] = reward
+        block.returns[row] += reward
+        block.length[row] += 1
+        if spec.agents_end:
+            block.agent_terminated[row] = step.agent_terminated
+        terminated = bool(step.terminated)
+        over = terminated or bool(step.truncated) or int(block.length[row]) >= spec.time_limit
+        block.terminated[row], block.truncated[row] = terminated, over and not terminated
+        block.won[row], block.broken[row], block.first[row] = bool(step.won), False, over
+        return over
+
+    def _see(self, row: int, seen: HostObservation) -> None:
+        for (name, field, shape), value in zip(self._seen, seen):  # noqa: B905  (Python 3.8 has no `strict`)
+            if np.shape(value) != shape:
+                raise Breach(f"{name} has the shape {np.shape(value)}, and the spec says {shape}")
+            field[row] = value
+        if self._picture is not None and seen.obs.dtype != self._picture:
+            raise Breach(f"obs is {seen.obs.dtype}, and the spec says {self._picture}")
+
+    def _not_finite(self, rows: range) -> list[tuple[int, str]]:
+        """Rows whose numbers or masks cannot be learnt from, each with what is wrong."""
+        block, part = self.block, slice(rows.start, rows.stop)
+        active = block.active[part] & ~block.broken[part]
+        wrong = {
+            "reward is not finite": ~np.isfinite(block.reward[part]).all(1),
+            "obs is not finite": ~np.isfinite(block.obs[part]).reshape(len(rows), -1).all(1),
+            "state is not finite": ~np.isfinite(block.state[part]).reshape(len(rows), -1).all(1),
+            "a living agent has no available action": (block.alive[part] & ~block.avail[part].any(2)).any(1),
+        }
+        return [
+            (rows.start + int(row), f"{what}, in {self.spec.name}")
+            for what, found in wrong.items()
+            for row in np.flatnonzero(found & active)
+        ]
+
+    def _break(self, row: int) -> None:
+        """End an episode that cannot go on, and begin another with an environment made anew."""
+        block = self.block
+        self._discard(row)
+        block.reward[row], block.agent_terminated[row] = 0, False
+        block.terminated[row], block.truncated[row], block.won[row] = False, True, False
+        block.broken[row], block.first[row] = True, True
+        self._begin(row)
+
+    def _begin(self, row: int) -> None:
+        seed = int(self.block.next_seed[row])
+        for attempt in range(TRIES):
+            try:
+                if row not in self.envs:
+                    self.envs[row] = self.make()
+                self._see(row, self.envs[row].reset((seed + attempt) % 2**64).observation)
+                break
+            except (Exception, SystemExit):
+                self._discard(row)
+                if attempt == TRIES - 1:
+                    raise
+                self._note()
+        self.running.add(row)
+
+    def _discard(self, row: int) -> None:
+        self.running.discard(row)
+        env = self.envs.pop(row, None)
+        if env is not None:
+            with contextlib.suppress(Exception):  # it is gone either way
+                env.close()
+
+    def _note(self) -> None:
+        self.faults.append(traceback.format_exc())

@@ -1,0 +1,82 @@
+"""An environment that is a Python program, as the process that trains knows it: by name and recipe.
+
+The environment itself is made where it is stepped, so that its packages need not be installed beside JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from phalanx.envs.host.base import HostEnv, HostSource
+from phalanx.envs.host.pool import LocalPool, Pool
+
+if TYPE_CHECKING:
+    from phalanx.spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where environments are stepped."""
+
+    workers: int | None = None
+    """processes; 0: in this process; None: as many as there are cores"""
+    python: str = ""
+    """the Python of the workers; empty: this one"""
+    step_timeout: float = 60.0
+    """seconds after which a worker that does not finish a step is replaced"""
+
+
+@dataclass(frozen=True, eq=False)
+class HostTask(HostSource):
+    """A host environment by its recipe."""
+
+    name: str
+    target: str
+    """module:Class of the adapter"""
+    fields: dict[str, Any]
+    placement: Placement = field(default_factory=Placement)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        return {"name": self.name, "target": self.target, "fields": self.fields}
+
+    @property
+    def in_this_process(self) -> bool:
+        return self.placement.workers == 0
+
+    def make(self) -> HostEnv:
+        """Make the environment in this process."""
+        module, _, cls = self.target.partition(":")
+        return getattr(importlib.import_module(module), cls)(**self.fields)
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        from dataclasses import replace
+
+        from phalanx.envs.host import processes
+
+        if self.in_this_process:
+            env = self.make()
+            spec = env.spec
+            env.close()
+        else:
+            spec = processes.describe(self.recipe, self._python)
+        return replace(spec, name=self.name)
+
+    @property
+    def _python(self) -> str:
+        from phalanx.envs.host import processes
+
+        return self.placement.python or processes.this_python()
+
+    def pool(self, count: int) -> Pool:
+        from phalanx.envs.host import processes
+
+        if self.in_this_process:
+            return LocalPool(self.make, self.spec, count)
+        where = self.placement
+        workers = where.workers or processes.default_workers()
+        return processes.WorkerPool(self.recipe, self.spec, count, workers, self._python, where.step_timeout)
