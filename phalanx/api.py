@@ -1,5 +1,6 @@
 """The Python front door: what the command line does, and `load`, `make_env`, `check_env`."""
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from phalanx.training.setup import Setup
 
 
-def make_env(name: str, **options: Any) -> Env:
+def make_env(name: str, **options: Any) -> AnyEnv:
     """Build an environment by name, such as `make_env("switch/2", clock=True)`."""
     return registry.build_env(name, **options)
 
@@ -217,7 +218,8 @@ def evaluate(
     # Each trained seed has episodes of its own, as in the final evaluation of a run.
     first = keys.root(Purpose.EVALUATION, seed)
     roots = jax.vmap(jax.random.fold_in, (None, 0))(first, jnp.array(setup.seeds, jnp.uint32))
-    return per_seed(play_many(program, policy, roots, episodes), setup)
+    with contextlib.closing(setup):
+        return per_seed(play_many(program, policy, roots, episodes), setup)
 
 
 @renamed_argument("seed", "trained_seed")

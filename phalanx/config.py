@@ -69,6 +69,16 @@ class RunConfig:
     save_every: int | None = option(
         None, "env steps between checkpoints, written after an evaluation (default: after each)", at_least=1
     )
+    workers: int | None = option(
+        None,
+        "processes that step environments which are Python programs (default: one a core); 0: this process",
+        at_least=0,
+        at_most=4096,
+    )
+    worker_python: str = option("", "Python interpreter of the workers, if not this one")
+    step_timeout: float = option(
+        60.0, "seconds after which a worker that hangs in a step is replaced", above=0
+    )
     keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
     init_from: str = option("", "run folder to take the initial networks from (its last parameters)")
     tensorboard: bool = option(True, "also log to TensorBoard")
@@ -81,7 +91,7 @@ class Option(NamedTuple):
 
     name: str
     kind: Any
-    """bool, int, float or str"""
+    """bool, int, float, str, or object for any of them"""
     choices: tuple[str, ...]
     optional: bool
     default: Any
@@ -93,7 +103,7 @@ class Option(NamedTuple):
         """How help texts show what the option takes."""
         if self.choices:
             return "|".join(self.choices)
-        return {bool: "", int: "INT", float: "FLOAT", str: "TEXT"}[self.kind]
+        return {bool: "", int: "INT", float: "FLOAT", str: "TEXT", object: "VALUE"}[self.kind]
 
 
 def options_of(cls: type) -> dict[str, Option]:
@@ -124,6 +134,11 @@ def options_of(cls: type) -> dict[str, Option]:
     return found
 
 
+def passed_on(name: str) -> Option:
+    """An option that only the environment itself knows."""
+    return Option(name, object, (), True, None, "passed on to the environment", {})
+
+
 def _number(raw: Any) -> int | float | None:
     """What a text or a value is as a number; 2e6 is one. None if it is not."""
     if isinstance(raw, str):
@@ -141,10 +156,23 @@ def convert(opt: Option, raw: Any, origin: str) -> Any:
     """Turn a value from a command line, a file or Python into the option's type, or say what is wrong."""
     if raw is None and opt.optional:
         return None
+    if opt.kind is object:
+        return _as_it_reads(raw)
     value, wrong = (_number_for if opt.kind in (int, float) else _word_for)(opt, raw)
     if wrong:
         raise PhalanxError(f"{opt.name} {wrong}, not {raw!r} ({origin})")
     return value
+
+
+def _as_it_reads(raw: Any) -> Any:
+    """A value whose type nobody declared: true and false, numbers, lists as in JSON; other texts as they are."""
+    if not isinstance(raw, str):
+        return raw
+    try:
+        return json.loads(raw)
+    except ValueError:
+        number = _number(raw)
+        return raw if number is None else number
 
 
 def _word_for(opt: Option, raw: Any) -> tuple[Any, str | None]:

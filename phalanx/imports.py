@@ -8,18 +8,35 @@ from typing import Any
 from phalanx.errors import PhalanxError, suggest
 
 
+def is_subclass(name: str, base: type, what: str, origin: str = "") -> bool:
+    """Whether `package.module:Class` is a subclass of `base`, as far as it can be imported here."""
+    if not all(name.partition(":")):
+        raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
+    try:
+        module = _imported(name.partition(":")[0])
+    except Exception:  # an environment may be made by another Python than this one
+        return False
+    found = getattr(module, name.partition(":")[2], base)  # `import_class` says what is missing
+    return isinstance(found, type) and issubclass(found, base)
+
+
+def _imported(module: str) -> Any:
+    """Import a module, with the working folder on the path as `python -m` has it."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(module)
+
+
 def import_class(name: str, base: type, what: str, origin: str = "") -> Any:
-    """Import `package.module:Class`, with the working folder on the path as `python -m` has it.
+    """Import `package.module:Class`.
 
     `origin` is said after the name in errors, such as ` of the package P`.
     """
     module_name, _, class_name = name.partition(":")
     if not (module_name and class_name):
         raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name)
     except ModuleNotFoundError as error:
         raise PhalanxError(f"cannot import {what} {name!r}{origin}: {error}") from None
     except Exception as error:  # a user's module may raise anything: say what, not how we got there

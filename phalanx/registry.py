@@ -1,7 +1,8 @@
 """Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
-other list to edit. Names and one-line descriptions are read from the source files without
+other list to edit. `gym/CartPole-v1` is `envs/host/gym.py`: such a family of host environments also takes
+names that only its package knows. Names and one-line descriptions are read from the source files without
 running them, so that listing costs no import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
@@ -17,19 +18,20 @@ import importlib.util
 import json
 import logging
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.config import TABLES, Layer, Option, convert, options_of
+from phalanx.config import TABLES, Layer, Option, convert, options_of, passed_on
 from phalanx.errors import PhalanxError, suggest
-from phalanx.imports import import_class
+from phalanx.imports import import_class, is_subclass
 
 if TYPE_CHECKING:
     from phalanx.algorithms.base import Algorithm, AlgorithmConfig
     from phalanx.envs.base import Env
+    from phalanx.envs.host.base import HostSource
     from phalanx.types import EnvSpec
 
 logger = logging.getLogger(__name__)
@@ -146,14 +148,37 @@ def _built_in_envs() -> dict[str, str]:
 
 
 @cache
+def _host_families() -> dict[str, dict[str, str]]:
+    """The families of host environments: of each, some names and a line about them."""
+    found = {}
+    for family, source in _modules("envs/host", set()).items():
+        names = _names(ast.parse(source.read_text(encoding="utf-8")))
+        if names:
+            found[family] = {f"{family}/{name}": line for name, line in names.items()}
+    return found
+
+
+@cache
+def host_envs() -> dict[str, str]:
+    """Environments that are Python programs: some names of each family, and a line about each."""
+    return {name: line for names in _host_families().values() for name, line in names.items()}
+
+
+@cache
 def envs() -> dict[str, str]:
     """Every environment's name and a line about it."""
-    return _listed("envs", _built_in_envs())
+    return _listed("envs", {**_built_in_envs(), **host_envs()})
 
 
 def is_built_in(env: str) -> bool:
-    """Whether an environment is part of phalanx."""
+    """Whether an environment is compiled, and part of phalanx."""
     return env in _built_in_envs()
+
+
+def _is_hosted(env: str) -> bool:
+    """Whether a name is of a family of host environments."""
+    family, _, variant = env.partition("/")
+    return bool(variant) and ":" not in env and family in _host_families() and env not in _installed("envs")
 
 
 def _preset_folders() -> Iterator[tuple[str, Path]]:
@@ -239,40 +264,61 @@ def algorithm_config(name: str) -> type[AlgorithmConfig]:
     return getattr(module, "CONFIGS", {}).get(name, cls.Config)
 
 
-def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
-    """The class of an environment and the fields that its name fixes."""
-    external = _external("envs", name, _built_in_envs())
+def _env_entry(name: str) -> tuple[type[Env | HostSource], Mapping[str, Any]]:
+    """The class of an environment, or of its adapter, and the fields that its name fixes."""
+    family, _, variant = name.partition("/")
+    if _is_hosted(name):
+        return importlib.import_module(f"phalanx.envs.host.{family}").Adapter, {"variant": variant}
+    external = _external("envs", name, {**_built_in_envs(), **host_envs()})
     if external:
         from phalanx.envs.base import Env
+        from phalanx.envs.host import own
 
         target, origin = external
-        return import_class(target, Env, "environment", origin), {}
+        if is_subclass(target, Env, "environment", origin):
+            return import_class(target, Env, "environment", origin), {}
+        return own.Adapter, {"variant": target}
     if name not in envs():
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
-    family, _, variant = name.partition("/")
     return importlib.import_module(f"phalanx.envs.{family}").entry(variant)
 
 
-def env_options(name: str) -> dict[str, Option]:
-    """What can be set about an environment."""
+def env_options(name: str, given: Iterable[str] = ()) -> dict[str, Option]:
+    """What can be set about an environment.
+
+    An adapter passes options on that it does not know: such names among those `given` are options too.
+    """
     cls, fixed = _env_entry(name)
-    return {key: opt for key, opt in options_of(cls).items() if key not in fixed}
+    known = {key: opt for key, opt in options_of(cls).items() if key not in fixed}
+    if "extra" in getattr(cls, "__dataclass_fields__", ()):
+        known |= {key: passed_on(key) for key in given if key not in known}
+    return known
 
 
-def build_env(name: str, **options: Any) -> Env:
+def build_env(name: str, **options: Any) -> Env | HostSource:
     """Build an environment from its name and options, which are checked."""
-    known = env_options(name)
+    known = env_options(name, options)
     for option in options:
         if option not in known:
             raise PhalanxError(f"{name} has no option {option!r}.{suggest(option, known)}")
     return make_env(name, {key: convert(known[key], raw, "argument") for key, raw in options.items()})
 
 
-def make_env(name: str, options: Mapping[str, Any]) -> Env:
-    """Build an environment from its name and checked options."""
+def make_env(name: str, options: Mapping[str, Any]) -> Env | HostSource:
+    """Build an environment from its name and checked options; of a host environment, its recipe."""
+    from phalanx.envs.host.base import HostEnv
+    from phalanx.envs.host.task import HostTask
+
     cls, fixed = _env_entry(name)
     if is_built_in(name):
         return cls(**fixed, **options)
+    if issubclass(cls, HostEnv):
+        known = options_of(cls)
+        fields = {**fixed, **{key: value for key, value in options.items() if key in known}}
+        extra = {key: value for key, value in options.items() if key not in known}
+        return HostTask(
+            name, f"{cls.__module__}:{cls.__qualname__}", {**fields, **({"extra": extra} if extra else {})}
+        )
     try:
         return cls(**options)
     except Exception as error:  # a user's constructor may raise anything

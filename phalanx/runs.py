@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -52,7 +52,7 @@ def resolve(
     if config is not None:
         layers.append(Layer(f"file {config}", registry.read_toml(Path(config))))
     layers.append(layer)
-    known = {} if _only_an_object(env) else registry.env_options(env)
+    known = {} if _only_an_object(env) else registry.env_options(env, _env_names(layers))
     resolved = merge(
         (algorithm, env), registry.algorithm_config(algorithm), known, [each for each in layers if each]
     )
@@ -60,6 +60,11 @@ def resolve(
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
     return set_up(resolved, built)
+
+
+def _env_names(layers: Iterable[Layer | None]) -> set[str]:
+    """The options of the environment that some layers give."""
+    return {name for layer in layers if layer for name in layer.values.get("env", {})}
 
 
 def _require_sound(env: Any, name: str) -> None:
@@ -126,7 +131,7 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
             f"the environment of {run} was passed as a Python object: pass it again, as in "
             f"phalanx.resume(run, env=...) or phalanx.load(run, env=...)"
         )
-    known = registry.env_options(name) if env is None else {}
+    known = registry.env_options(name, values.get("env", {})) if env is None else {}
     recorded = values.pop("env", {}) if env is not None else {}
     file = str(record.folder / "config.toml")
     layers = [Layer(file, values), *([changes] if changes else [])]
@@ -216,8 +221,8 @@ def untrained(algorithm: str, env: str | AnyEnv, options: Mapping[str, Any]) -> 
     """The policies of an algorithm before its first update, (S, ...)."""
     name = env if isinstance(env, str) else env.spec.name
     layers = [each for each in [registry.preset(algorithm, name, "auto")] if each]
-    known = registry.env_options(env) if isinstance(env, str) else {}
     layers.append(Layer("argument", {"env": options}))
+    known = registry.env_options(env, _env_names(layers)) if isinstance(env, str) else {}
     resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
     setup = set_up(resolved, registry.make_env(env, resolved.env) if isinstance(env, str) else env)
     # In a compiled program nothing but the policy is made: no replay buffer.

@@ -3,7 +3,7 @@
 import sys
 
 from phalanx import registry
-from phalanx.cli.parsing import Parser, add_options, given_tables, positionals
+from phalanx.cli.parsing import Parser, add_options, env_names, given_tables, positionals
 
 
 def run(words: list[str]) -> int:
@@ -17,7 +17,7 @@ def run(words: list[str]) -> int:
     )
     (env,) = positionals(parser, words, 1)
     if env:
-        add_options(parser, env, registry.env_options(env), "env")
+        add_options(parser, env, registry.env_options(env, env_names(words)), "env")
     args = parser.parse(words)
     from phalanx import api, device
 

@@ -10,6 +10,7 @@ from phalanx.cli.parsing import (
     add_options,
     add_parameters,
     add_players,
+    env_names,
     episode_options,
     given_tables,
     positionals,
@@ -32,7 +33,7 @@ def run(words: list[str]) -> int:
     what, env = positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():
         registry.algorithm(what)  # if there is none, this says so
-        add_options(parser, env, registry.env_options(env), "env")
+        add_options(parser, env, registry.env_options(env, env_names(words)), "env")
     elif what and any(word.startswith("--env.") for word in words):
         raise PhalanxError(f"--env.* is for an untrained algorithm and ENV; {what} has its own environment")
     args = parser.parse(words)

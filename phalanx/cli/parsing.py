@@ -113,6 +113,12 @@ def add_options(
         parser.noted(action)
 
 
+def env_names(words: list[str]) -> list[str]:
+    """The options of the environment among some words, by name."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("--env.")]
+    return [flag.removeprefix("--env.").replace("-", "_") for flag in flags]
+
+
 def given_tables(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The options of `add_options` given on the command line, by table."""
     tables: dict[str, dict[str, Any]] = {"run": {}, "algorithm": {}, "env": {}}

@@ -4,7 +4,7 @@ import shlex
 import time
 
 from phalanx import registry
-from phalanx.cli.parsing import Parser, add_options, given_tables
+from phalanx.cli.parsing import Parser, add_options, env_names, given_tables
 from phalanx.config import COMMAND_OPTIONS, Layer, RunConfig, both_have, by_table, clashes, options_of
 from phalanx.errors import PhalanxError
 
@@ -57,7 +57,13 @@ def run(words: list[str]) -> int:
     else:
         add_options(parser, "the run", options_of(RunConfig), "run", ())
     if len(named) == 2:
-        add_options(parser, named[1], registry.env_options(named[1]), "env", preset=preset.get("env"))
+        add_options(
+            parser,
+            named[1],
+            registry.env_options(named[1], env_names(words)),
+            "env",
+            preset=preset.get("env"),
+        )
     args = parser.parse(plain)
     if args.help:
         parser.print_help()

@@ -99,10 +99,12 @@ class Console:
         self._bar.start()
         self._task = self._bar.add_task("", total=total, completed=done, steps="", pace="")
 
-    def progress(self, done: int, rate: float, left: float) -> None:
-        """Move the bar: env steps so far, env steps a second (all seeds), seconds left."""
+    def progress(self, done: int, rate: float, left: float, shares: str = "") -> None:
+        """Move the bar: env steps so far, env steps a second (all seeds), seconds left, shares of time."""
         if self._bar is not None:
-            pace = f"{number(round(rate))} steps/s  {duration(left)} left"
+            pace = f"{number(round(rate))} steps/s  {duration(left)} left" + (
+                f"  ({shares})" if shares else ""
+            )
             self._bar.update(self._task, completed=done, steps=f"{done:,} env steps", pace=pace)
 
     def evaluation(self, done: int, rate: float, left: float, metrics: Mapping[str, float]) -> None:

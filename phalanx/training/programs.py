@@ -4,6 +4,7 @@ With a compiled collector collecting and learning are one program. With a hosted
 alone, and a Python loop steps the environments between two updates.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -90,6 +91,7 @@ class HostedTraining:
     def __init__(self, loop: Loop, init: Any, learn: Any):
         self.loop, self._init, self._learn = loop, init, learn
         self._policy = jax.jit(jax.vmap(loop.algorithm.policy))
+        self.seconds = loop.collector.seconds
 
     def init(self, seeds: Array) -> Carry:
         environment_keys = jax.vmap(lambda seed: self.loop.keys(seed)[1])(seeds)
@@ -99,7 +101,9 @@ class HostedTraining:
         for _ in range(int(updates)):
             policy = self._policy(carry.learner)
             actors, rollout = self.loop.collector.collect(policy, carry.actors, self.loop.length)
-            carry = self._learn(carry, actors, rollout, budget)
+            begun = time.perf_counter()
+            carry = jax.block_until_ready(self._learn(carry, actors, rollout, budget))
+            self.seconds["learning"] += time.perf_counter() - begun
         return carry
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from phalanx.algorithms.shared.optimiser import require_learning
 from phalanx.config import Resolved, RunConfig
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
+from phalanx.envs.host.task import HostTask, Placement
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.report.console import table
@@ -43,6 +45,11 @@ class Setup(NamedTuple):
     def total_updates(self) -> int:
         return math.ceil(self.config.steps / self.algorithm.steps_per_update)
 
+    def close(self) -> None:
+        """Release the environments."""
+        self.loop.collector.close()
+        self.evaluation.close()
+
     @property
     def updates_between_evaluations(self) -> int:
         assert self.config.eval_every is not None
@@ -52,6 +59,7 @@ class Setup(NamedTuple):
 def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
     """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet."""
     run = resolved.run
+    env = _placed(env, run, resolved.origins["run"])
     registry.require_fit(run.algorithm, env.spec)
     cls = registry.algorithm(run.algorithm)
     make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
@@ -62,6 +70,21 @@ def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
     if run.eval_every is None:
         run = dataclasses.replace(run, eval_every=max(1, run.steps // 20))
     return Setup(resolved._replace(run=run), env, *parts)
+
+
+def _placed(env: Env | HostSource, run: RunConfig, origins: Mapping[str, str]) -> Env | HostSource:
+    """A host environment with the workers that the run asks for."""
+    if isinstance(env, HostTask):
+        placement = Placement(run.workers, run.worker_python, run.step_timeout)
+        return dataclasses.replace(env, placement=placement)
+    for name in ("workers", "worker_python", "step_timeout"):
+        if origins.get(name, "default") != "default":
+            what = "an object, stepped in this process" if isinstance(env, HostSource) else "compiled"
+            raise PhalanxError(
+                f"{name} is for environments that are Python programs, named on the command line; "
+                f"{run.env} is {what}"
+            )
+    return env
 
 
 class Parts(NamedTuple):
@@ -77,7 +100,9 @@ def _make_parts(
 ) -> Parts:
     algorithm = cls(config, policy_spec(env.spec, **config.inputs))
     loop = Loop(collector_for(env, algorithm, envs, seeds))
-    return Parts(algorithm, loop, collector_for(env, algorithm, eval_episodes, seeds))
+    # Host environments cost memory each: evaluations take no more of them, and several rounds.
+    at_once = min(eval_episodes, envs) if isinstance(env, HostSource) else eval_episodes
+    return Parts(algorithm, loop, collector_for(env, algorithm, at_once, seeds))
 
 
 # Runs that differ only in seeds, budget and folder have the same programs, which are kept with the parts.

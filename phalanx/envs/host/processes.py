@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import phalanx
 from phalanx.envs.host import worker
 from phalanx.envs.host.base import HostObservation
 from phalanx.envs.host.block import Block
@@ -51,7 +50,7 @@ class Process:
     """A worker process, seen from the pool."""
 
     def __init__(self, python: str, memory: int | None = None):
-        package = str(Path(phalanx.__file__).parent)
+        package = str(Path(__file__).parents[2])
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         life, self._life = os.pipe()

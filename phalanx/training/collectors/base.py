@@ -33,6 +33,10 @@ class Collector(ABC):
     algorithm: Algorithm
     envs: int
     seeds: int
+    seconds: dict[str, float]
+    """where time went, if it can be told apart: environments, acting, learning"""
+    faults: int = 0
+    """how often an environment has failed"""
 
     @abstractmethod
     def start(self, keys: Array) -> PyTree:
@@ -58,6 +62,9 @@ class Collector(ABC):
     @abstractmethod
     def observation(self, actors: PyTree) -> Observation:
         """What the environments show now, (S, B, ...)."""
+
+    def close(self) -> None:
+        """Release the environments. They are made anew when they are needed again."""
 
     def restored(self, actors: PyTree) -> PyTree:
         """Actors from a checkpoint, ready to go on; see `promise`."""

@@ -29,6 +29,7 @@ class Compiled(Collector):
         self.prepared = prepare(WithState(env) if with_states else env, **algorithm.config.inputs)
         self.spec = self.prepared.spec
         self.envs, self.seeds = envs, seeds
+        self.seconds = {}  # one program does it all
 
     # One seed
 

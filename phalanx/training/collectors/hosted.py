@@ -72,7 +72,7 @@ class Hosted(Collector):
         self.inputs = algorithm.config.inputs
         self.spec = policy_spec(env.spec, **self.inputs)
         self.no_action = np.asarray(no_action(env.spec))
-        self.seconds = {"acting": 0.0, "environments": 0.0}
+        self.seconds = {"environments": 0.0, "acting": 0.0, "learning": 0.0}
         self._start = jax.jit(over_seeds(self._start_one, seeds))
         self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, None)), static_argnums=2)
         self._transition = jax.jit(self._make_transition)
