@@ -59,3 +59,15 @@ class HostEnv(ABC):
 
     def close(self) -> None:  # noqa: B027  (most have nothing to close)
         """Release what the environment holds."""
+
+    def get_state(self) -> Any:
+        """The whole state of a running episode, to be pickled; None if the environment cannot give it."""
+        return None
+
+    def set_state(self, state: Any) -> HostObservation:
+        """Continue from what `get_state` gave; returns the observation there."""
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        """The current picture, (h, w, 3) uint8; None if the environment draws none."""
+        return None

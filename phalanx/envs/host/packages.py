@@ -1,0 +1,61 @@
+"""Other people's packages: imported when they are needed, with errors of one line."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from phalanx.errors import PhalanxError
+
+
+def needed(module: str, name: str, install: str) -> Any:
+    """Import `module` for the environment `name`, or say what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        how = install if missing == module.partition(".")[0] else missing
+        raise PhalanxError(f"{name} needs the package {missing}: pip install '{how}'") from None
+    except Exception as error:  # a package may raise anything when it is imported
+        raise PhalanxError(f"{name} cannot import {module}: {cause(error)}") from None
+
+
+def made(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Make an environment, or say in one line why that is not possible."""
+    try:
+        return make(**options)
+    except PhalanxError:
+        raise
+    except Exception as error:  # its constructor may raise anything
+        raise PhalanxError(f"{name} cannot be made: {cause(error)}") from None
+
+
+def made_to_draw(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Make an environment that can draw itself, if it is one that can.
+
+    What it can do is known of the environment alone, so one that draws is made a second time.
+    """
+    env = made(name, make, options)
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+    if "render_mode" in options or "rgb_array" not in modes:
+        return env
+    env.close()
+    return made(name, make, {**options, "render_mode": "rgb_array"})
+
+
+def cause(error: BaseException) -> str:
+    """An exception in one line."""
+    said = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def limited(name: str, own: int | None, given: int | None, longer: str = "") -> int:
+    """The time limit of an environment: its own, or the one given, which can only be shorter."""
+    if own is None and given is None:
+        raise PhalanxError(f"{name} has no time limit of its own: give one with --env.time_limit N")
+    if own is not None and given is not None and given > own:
+        raise PhalanxError(f"{name} itself ends after {own} steps: --env.time_limit {given} is too long{longer}")
+    limit = own if given is None else given
+    assert limit is not None
+    return limit
