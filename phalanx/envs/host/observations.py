@@ -116,8 +116,11 @@ def as_picture(array: np.ndarray, shrink: int) -> np.ndarray:
     if shrink == 1:
         return array
     height, width = (size // shrink for size in array.shape[:2])
-    blocks = array[: height * shrink, : width * shrink].reshape(height, shrink, width, shrink, -1)
-    means = blocks.mean((1, 3))
+    total = np.zeros((height, width, array.shape[2]), np.uint32 if array.dtype == np.uint8 else np.float32)
+    for y in range(shrink):
+        for x in range(shrink):
+            total += array[y : height * shrink : shrink, x : width * shrink : shrink]
+    means = total / np.float32(shrink**2)
     return np.rint(means).astype(np.uint8) if array.dtype == np.uint8 else means.astype(np.float32)
 
 

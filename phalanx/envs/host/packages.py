@@ -32,16 +32,15 @@ def made(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any
 
 
 def made_to_draw(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Make an environment that can draw itself, if it is one that can.
-
-    What it can do is known of the environment alone, so one that draws is made a second time.
-    """
-    env = made(name, make, options)
+    """Make an environment with `render_mode="rgb_array"` if it has that mode, else without."""
+    if "render_mode" in options:
+        return made(name, make, options)
+    try:
+        env = make(**options, render_mode="rgb_array")
+    except Exception:  # if it is not for the mode, it raises again without it
+        return made(name, make, options)
     modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
-    if "render_mode" in options or "rgb_array" not in modes:
-        return env
-    env.close()
-    return made(name, make, {**options, "render_mode": "rgb_array"})
+    return env if "rgb_array" in modes else made(name, make, options)
 
 
 def cause(error: BaseException) -> str:

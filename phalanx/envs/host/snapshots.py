@@ -17,9 +17,9 @@ _TRIED: dict[str, bool] = {}
 class Snapshots(HostEnv):
     """An environment around an object `env`, whose state is all in the attributes named by `HELD`.
 
-    Pickling an object need not keep its state: gymnasium's Box2D environments, for example, are pickled by the
-    arguments of their constructor, and others draw from numpy's global generator. So before the first state is
-    given out it is tried, once for each kind of environment, whether a restored copy plays on as the original.
+    Pickling an object need not keep its state: many environments are pickled by the arguments of their constructor
+    (gymnasium's `EzPickle`), and others draw from numpy's global generator. So before the first state is given out
+    it is tried, once for each name, whether a restored copy plays on as the original.
     """
 
     HELD = ("env", "seen")
@@ -48,6 +48,9 @@ class Snapshots(HostEnv):
 
 def plays_on(env: Snapshots) -> bool:
     """Whether a restored copy of an environment like this one continues as the original does."""
+    inner = getattr(env.env, "unwrapped", env.env)
+    if getattr(getattr(type(inner), "__getstate__", None), "__qualname__", "") == "EzPickle.__getstate__":
+        return False  # and no need to make copies, of which closing one may close pygame for all
     original: Any = None
     restored: Any = None
     try:
