@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,13 @@ class Actions:
     def __init__(self, name: str, agents: Sequence[str], spaces: Sequence[Any], wait: bool = False):
         self.name, self.agents = name, tuple(agents)
         self.spaces = list(spaces)
-        kinds = {"continuous" if kind_of(space) == "Box" else "discrete" for space in spaces}
-        if len(kinds) > 1:
+        boxes = [kind_of(space) == "Box" for space in spaces]
+        if any(boxes) and not all(boxes):
             raise PhalanxError(f"{name} has agents with discrete and agents with continuous actions")
-        self.kind = kinds.pop()
+        self.kind: Literal["discrete", "continuous"] = "continuous" if all(boxes) else "discrete"
         self.wait = wait and self.kind == "discrete"
-        read = [_continuous if self.kind == "continuous" else _discrete] * len(self.spaces)
-        found = [each(name, space) for each, space in zip(read, self.spaces)]
+        read = _continuous if self.kind == "continuous" else _discrete
+        found = [read(name, space) for space in self.spaces]
         self.counts = tuple(count + self.wait for count, _ in found)
         self._decoders = [decode for _, decode in found]
         self.own = np.arange(max(self.counts)) < np.array(self.counts)[:, None]
@@ -79,15 +79,15 @@ def _discrete(name: str, space: Any) -> tuple[int, Callable[[Any], Any]]:
         return int(space.n), lambda action: int(action) + lowest
     if kind not in ("MultiDiscrete", "MultiBinary"):
         raise PhalanxError(
-            f"{name} has actions of a space {type(space).__name__}: phalanx can use Discrete, Box, MultiDiscrete "
-            "and MultiBinary"
+            f"{name} has actions of a space {type(space).__name__}: phalanx can use Discrete, Box, "
+            "MultiDiscrete and MultiBinary"
         )
     counts = np.ravel(space.nvec) if kind == "MultiDiscrete" else np.full(int(np.prod(space.shape)), 2)
     product = int(np.prod(counts, dtype=object))
     if product > MOST_CHOICES:
         raise PhalanxError(
-            f"{name} has {product} combinations of actions ({space}), and phalanx maps at most {MOST_CHOICES} to one "
-            "discrete action"
+            f"{name} has {product} combinations of actions ({space}), and phalanx maps at most {MOST_CHOICES} "
+            "to one discrete action"
         )
     lowest = starts(space)
 

@@ -46,7 +46,7 @@ class GymEnv(Snapshots):
         self._observations = Observations(name, ("agent",), (env.observation_space,), shrink)
         self._actions = Actions(name, ("agent",), (env.action_space,))
         own = getattr(getattr(env, "spec", None), "max_episode_steps", None)
-        self._seeded_apart = _is_seeded_apart(env, name)
+        self._seeded_apart = is_seeded_apart(env, name)
         self._spec = EnvSpec(
             name=name,
             agents=("agent",),
@@ -66,21 +66,11 @@ class GymEnv(Snapshots):
         return self._spec
 
     def reset(self, seed: int) -> HostStep:
-        seed = seed32(seed)
-        if self._seeded_apart:
-            self.env.seed(seed)
-            return self._now(self.env.reset(), {}, 0.0, False, False)
-        obs, info = self.env.reset(seed=seed)
+        obs, info = begin(self.env, seed32(seed), self._seeded_apart)
         return self._now(obs, info, 0.0, False, False)
 
     def step(self, actions: np.ndarray) -> HostStep:
-        result = self.env.step(self._actions.decode(0, actions[0]))
-        if len(result) == 5:
-            obs, reward, terminated, truncated, info = result
-        else:  # gym before 0.26
-            obs, reward, done, info = result
-            truncated = bool(info.get("TimeLimit.truncated", False))
-            terminated = done and not truncated
+        obs, reward, terminated, truncated, info = advance(self.env, self._actions.decode(0, actions[0]))
         return self._now(obs, info, reward, terminated, truncated)
 
     def _now(self, obs: Any, info: Any, reward: Any, terminated: Any, truncated: Any) -> HostStep:
@@ -102,7 +92,7 @@ class GymEnv(Snapshots):
         self.env.close()
 
 
-def _is_seeded_apart(env: Any, name: str) -> bool:
+def is_seeded_apart(env: Any, name: str) -> bool:
     """Whether seeds go to `seed()`, as in gym before 0.26, rather than to `reset(seed=...)`."""
     parameters = inspect.signature(env.unwrapped.reset).parameters
     if "seed" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -110,6 +100,24 @@ def _is_seeded_apart(env: Any, name: str) -> bool:
     if callable(getattr(env, "seed", None)):
         return True
     raise PhalanxError(f"{name}: reset() takes no seed; write reset(self, *, seed=None, options=None)")
+
+
+def begin(env: Any, seed: int, seeded_apart: bool) -> tuple[Any, Any]:
+    """Reset an environment: its observation and info."""
+    if not seeded_apart:
+        return env.reset(seed=seed)
+    env.seed(seed)
+    return env.reset(), {}
+
+
+def advance(env: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Step an environment: observation, reward, terminated, truncated and info."""
+    result = env.step(action)
+    if len(result) == 5:
+        return result
+    obs, reward, done, info = result  # gym before 0.26
+    done, truncated = bool(np.all(done)), bool(info.get("TimeLimit.truncated", False))
+    return obs, reward, done and not truncated, truncated, info
 
 
 @dataclass(eq=False)

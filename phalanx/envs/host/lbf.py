@@ -16,7 +16,6 @@ NAMES = {
     "Foraging-15x15-3p-5f-v3": "three players, five foods; harder",
 }
 PACKAGE = "lbforaging"
-GRIDS = "Foraging-grid"  # observations that are pictures
 
 
 @dataclass(eq=False)
@@ -31,18 +30,16 @@ class Adapter(TupleEnv):
 
     def __post_init__(self):
         name = f"lbf/{self.variant}"
-        package = needed("lbforaging", name, PACKAGE)
-        if self.variant.startswith(GRIDS):
-            package.register_grid_envs()
+        needed("lbforaging", name, PACKAGE)
         limit = "max_episode_steps"
         env = make_registered(name, self.variant, limit, self.time_limit, self.extra)
-        self._limit = env.spec.kwargs[limit]
+        self._limit = env.spec.kwargs.get(limit)
         TupleEnv.__init__(self, env, name)
 
     def copy(self) -> Adapter:
         return dataclasses.replace(self)
 
-    def own_limit(self) -> int:
+    def own_limit(self) -> int | None:
         return self._limit
 
     def was_cut(self) -> bool:

@@ -17,8 +17,8 @@ class Observations:
     """Turns what A agents observe into one array, (A, O) float32 or pictures (A, height, width, channels).
 
     Boxes with two or three axes are pictures. If all agents see pictures, these are kept: uint8 stays uint8,
-    other dtypes become float32, smaller pictures are padded with zeros at the bottom and right. `shrink` averages
-    blocks of that many pixels a side. Everything else is flattened.
+    other dtypes become float32, smaller pictures are padded with zeros at the bottom and right. `shrink`
+    averages blocks of that many pixels a side. Everything else is flattened.
     """
 
     def __init__(self, name: str, agents: Sequence[str], spaces: Sequence[Any], shrink: int = 1):
@@ -103,9 +103,9 @@ def _is_picture(space: Any) -> bool:
 
 
 def as_picture(array: np.ndarray, shrink: int) -> np.ndarray:
-    """(height, width, channels), uint8 or float32, from two axes, or from three with the channels first or last.
+    """(height, width, channels), uint8 or float32, from two axes, or from three with channels first or last.
 
-    The first axis is taken for the channels if it is the shortest.
+    The first axis is taken for the channels if it is shorter than the others.
     """
     if array.ndim == 2:
         array = array[..., None]

@@ -26,8 +26,8 @@ from phalanx.spec import EnvSpec
 
 SMAC_METHODS = ("get_obs", "get_state", "get_avail_actions", "get_env_info")
 ACCEPTED = (
-    "a HostEnv of phalanx, a gymnasium.Env (also with Tuple spaces, one entry an agent), a ParallelEnv or AECEnv of "
-    f"PettingZoo, or an object with SMAC's methods {', '.join(SMAC_METHODS)}"
+    "a HostEnv of phalanx, a gymnasium.Env (also with Tuple spaces, one entry an agent), a ParallelEnv or "
+    f"AECEnv of PettingZoo, or an object with SMAC's methods {', '.join(SMAC_METHODS)}"
 )
 
 
@@ -46,7 +46,7 @@ class Adapter(HostEnv):
         self._object = not callable(thing) or is_environment(thing)
         if self._object and self.extra:
             raise PhalanxError(
-                f"{self.variant} is an environment already made, which takes no options ({', '.join(self.extra)})"
+                f"{self.variant} is an environment already made: it takes no options ({', '.join(self.extra)})"
             )
         made = thing if self._object else call(thing, self.variant, self.extra)
         self.inner = recognised(made, self.variant, self.time_limit)
@@ -132,11 +132,11 @@ def recognised(env: Any, name: str, time_limit: int | None) -> HostEnv:
     if isinstance(env, HostEnv):
         if time_limit is not None and time_limit != env.spec.time_limit:
             raise PhalanxError(
-                f"{name} says its own time limit, {env.spec.time_limit}: leave out --env.time_limit {time_limit}"
+                f"{name} has a time limit of its own, {env.spec.time_limit}: leave out --env.time_limit"
             )
         return env
     if _has_smac_methods(env):
-        from phalanx.envs.host.smac_like import SmacLike
+        from phalanx.envs.host.smac_like import SmacLike  # pyright: ignore[reportMissingImports]
 
         return SmacLike(env, name, time_limit=time_limit)
     if _is_a(env, "gymnasium", "Env") or _is_a(env, "gym", "Env"):
@@ -159,7 +159,9 @@ def is_environment(thing: Any) -> bool:
     if isinstance(thing, type):
         return False
     kinds = (("gymnasium", "Env"), ("gym", "Env"), ("pettingzoo", "ParallelEnv"), ("pettingzoo", "AECEnv"))
-    return isinstance(thing, HostEnv) or _has_smac_methods(thing) or any(_is_a(thing, *kind) for kind in kinds)
+    return (
+        isinstance(thing, HostEnv) or _has_smac_methods(thing) or any(_is_a(thing, *kind) for kind in kinds)
+    )
 
 
 def _has_smac_methods(env: Any) -> bool:

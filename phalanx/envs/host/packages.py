@@ -8,6 +8,8 @@ from typing import Any
 
 from phalanx.errors import PhalanxError
 
+GYMNASIUM_ADDS = " was raised from the environment creator"  # and lists all arguments
+
 
 def needed(module: str, name: str, install: str) -> Any:
     """Import `module` for the environment `name`, or say what to install."""
@@ -45,7 +47,7 @@ def made_to_draw(name: str, make: Callable[..., Any], options: Mapping[str, Any]
 
 def cause(error: BaseException) -> str:
     """An exception in one line."""
-    said = " ".join(str(error).split()).rstrip(".")
+    said = " ".join(str(error).split()).partition(GYMNASIUM_ADDS)[0].rstrip(".")
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
@@ -54,7 +56,9 @@ def limited(name: str, own: int | None, given: int | None, longer: str = "") -> 
     if own is None and given is None:
         raise PhalanxError(f"{name} has no time limit of its own: give one with --env.time_limit N")
     if own is not None and given is not None and given > own:
-        raise PhalanxError(f"{name} itself ends after {own} steps: --env.time_limit {given} is too long{longer}")
+        raise PhalanxError(
+            f"{name} itself ends after {own} steps: --env.time_limit {given} is too long{longer}"
+        )
     limit = own if given is None else given
     assert limit is not None
     return limit

@@ -28,7 +28,7 @@ NAMES = {
     "mpe2.simple_tag_v3": "three hunters and a faster prey (pip install mpe2)",
     "sisl.pursuit_v5": "eight pursuers surround thirty evaders (pip install 'pettingzoo[sisl]')",
     "sisl.multiwalker_v9": "three walkers carry a package (pip install 'pettingzoo[sisl]')",
-    "butterfly.pistonball_v6": "twenty pistons move a ball, from pictures (pip install 'pettingzoo[butterfly]')",
+    "butterfly.pistonball_v6": "twenty pistons, from pictures (pip install 'pettingzoo[butterfly]')",
     "classic.tictactoe_v3": "two players take turns (pip install 'pettingzoo[classic]')",
 }
 PACKAGE = "pettingzoo"
@@ -53,7 +53,9 @@ class PettingZooEnv(Snapshots):
         self.turns = isinstance(self.env, Turns)
         self.ids = list(getattr(env, "possible_agents", None) or ())
         if not self.ids:
-            raise PhalanxError(f"{name} has no possible_agents, so it is not known how many agents there may be")
+            raise PhalanxError(
+                f"{name} has no possible_agents, so it is not known how many agents there may be"
+            )
         agents = [str(agent) for agent in self.ids]
         self._observations = Observations(
             name, agents, [self.env.observation_space(agent) for agent in self.ids], shrink

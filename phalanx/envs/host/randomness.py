@@ -17,8 +17,8 @@ PACKAGES = "site-packages"
 class OwnRandomness:
     """Gives the code of a `with` block numpy's and Python's global generators in a state of its own.
 
-    So an environment that draws from `np.random` or `random` plays the same episode whatever other environments
-    of its process draw. Python's generator takes long to exchange, and is left alone without `python`.
+    So an environment that draws from `np.random` or `random` plays the same episode whatever other
+    environments of its process draw. To exchange Python's takes long; it is left alone without `python`.
     """
 
     def __init__(self, python: bool):
@@ -30,21 +30,21 @@ class OwnRandomness:
         self._state = random.Random(seed).getstate()
 
     def __enter__(self) -> None:
-        self._outer = np.random.get_bit_generator()
-        np.random.set_bit_generator(self._numpy)
+        self._outer = np.random.get_bit_generator()  # pyright: ignore[reportAttributeAccessIssue]
+        np.random.set_bit_generator(self._numpy)  # pyright: ignore[reportAttributeAccessIssue]
         if self.python:
             self._outer_state = random.getstate()
             random.setstate(self._state)
 
     def __exit__(self, *_: Any) -> None:
-        np.random.set_bit_generator(self._outer)
+        np.random.set_bit_generator(self._outer)  # pyright: ignore[reportAttributeAccessIssue]
         if self.python:
             self._state = random.getstate()
             random.setstate(self._outer_state)
 
 
 def uses_python_random(module: str) -> bool:
-    """Whether a module, or one in the same folder or package, has imported Python's `random` or a part of it."""
+    """Whether a module, or one in the same folder or package, has imported `random` or a part of it."""
     file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
     if file is None:
         return True

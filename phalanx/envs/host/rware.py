@@ -16,7 +16,6 @@ NAMES = {
     "rware-tiny-2ag-hard-v2": "two robots, fewer requests",
 }
 PACKAGE = "rware"
-PICTURES = "rware-img"
 
 
 @dataclass(eq=False)
@@ -31,12 +30,10 @@ class Adapter(TupleEnv):
 
     def __post_init__(self):
         name = f"rware/{self.variant}"
-        package = needed("rware", name, PACKAGE)
-        if self.variant.startswith(PICTURES):
-            package.image_registration()
+        needed("rware", name, PACKAGE)
         limit = "max_steps"
         env = make_registered(name, self.variant, limit, self.time_limit, self.extra)
-        self._limit = env.spec.kwargs[limit]
+        self._limit = env.spec.kwargs.get(limit)
         TupleEnv.__init__(self, env, name)
 
     def copy(self) -> Adapter:

@@ -17,9 +17,9 @@ _TRIED: dict[str, bool] = {}
 class Snapshots(HostEnv):
     """An environment around an object `env`, whose state is all in the attributes named by `HELD`.
 
-    Pickling an object need not keep its state: many environments are pickled by the arguments of their constructor
-    (gymnasium's `EzPickle`), and others draw from numpy's global generator. So before the first state is given out
-    it is tried, once for each name, whether a restored copy plays on as the original.
+    Pickling an object need not keep its state: many environments are pickled by the arguments of their
+    constructor (gymnasium's `EzPickle`), and others draw from numpy's global generator. So before the first
+    state is given out it is tried, once for each name, whether a restored copy plays on as the original.
     """
 
     HELD = ("env", "seen")

@@ -1,4 +1,4 @@
-"""Teams with gymnasium's interface in which observations, actions and rewards are tuples, one entry an agent."""
+"""Teams with gymnasium's interface: observations, actions and rewards are tuples with an entry an agent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from phalanx.envs.host.actions import Actions
 from phalanx.envs.host.base import HostObservation, HostStep
+from phalanx.envs.host.gym import advance, begin, is_seeded_apart
 from phalanx.envs.host.observations import Observations
 from phalanx.envs.host.packages import limited, made, needed
 from phalanx.envs.host.seeds import seed32
@@ -35,6 +36,7 @@ class TupleEnv(Snapshots):
         agents = [f"agent_{i}" for i in range(len(spaces["action_space"]))]
         self._observations = Observations(name, agents, spaces["observation_space"])
         self._actions = Actions(name, agents, spaces["action_space"])
+        self._seeded_apart = is_seeded_apart(env, name)
         self._spec = EnvSpec(
             name=name,
             agents=tuple(agents),
@@ -62,12 +64,12 @@ class TupleEnv(Snapshots):
         return False
 
     def reset(self, seed: int) -> HostStep:
-        observations, _ = self.env.reset(seed=seed32(seed))
+        observations, _ = begin(self.env, seed32(seed), self._seeded_apart)
         return self._now(observations, np.zeros(len(self._spec.agents)), False, False)
 
     def step(self, actions: np.ndarray) -> HostStep:
         chosen = tuple(self._actions.decode(i, action) for i, action in enumerate(actions))
-        observations, rewards, terminated, truncated, _ = self.env.step(chosen)
+        observations, rewards, terminated, truncated, _ = advance(self.env, chosen)
         terminated, truncated = bool(np.all(terminated)), bool(np.all(truncated))
         if terminated and self.was_cut():
             terminated, truncated = False, True
@@ -92,8 +94,8 @@ def make_registered(
 ) -> Any:
     """Make the gymnasium environment `variant`, whose constructor takes its time limit as `limit`.
 
-    The time limit replaces the one it was registered with. It must not go through `gymnasium.make`, which keeps
-    the name `max_episode_steps` for a limit of its own.
+    The time limit replaces the one it was registered with. It must not go through `gymnasium.make`, which
+    keeps the name `max_episode_steps` for a limit of its own.
     """
     gymnasium = needed("gymnasium", name, "gymnasium")
     spec = copy.deepcopy(made(name, lambda: gymnasium.spec(variant), {}))

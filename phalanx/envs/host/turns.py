@@ -8,9 +8,9 @@ from typing import Any
 def parallel(env: Any) -> Any:
     """An AEC environment with PettingZoo's parallel interface.
 
-    Where the environment says that all agents of a cycle could act at once (`is_parallelizable`), PettingZoo's own
-    conversion is used: a step is a cycle. Everywhere else later agents must see what earlier ones did, so
-    a step is the move of one agent: see `Turns`.
+    Where the environment says that all agents of a cycle could act at once (`is_parallelizable`), PettingZoo's
+    own conversion is used: a step is a cycle. Everywhere else later agents must see what earlier ones did, so a
+    step is the move of one agent: see `Turns`.
     """
     if env.metadata.get("is_parallelizable", False):
         from pettingzoo.utils.conversions import aec_to_parallel
@@ -54,9 +54,7 @@ class Turns:
             dict(env.infos),
         )
         # Who is over must be stepped once more, with None, before it leaves.
-        while env.agents and (
-            env.terminations[env.agent_selection] or env.truncations[env.agent_selection]
-        ):
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
         self.agents = list(env.agents)
         return result
