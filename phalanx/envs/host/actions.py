@@ -86,8 +86,8 @@ def _discrete(name: str, space: Any) -> tuple[int, Callable[[Any], Any]]:
     product = int(np.prod(counts, dtype=object))
     if product > MOST_CHOICES:
         raise PhalanxError(
-            f"{name} has {product} combinations of actions ({space}), and phalanx maps at most {MOST_CHOICES} "
-            "to one discrete action"
+            f"{name} has {product} combinations of actions ({space}), and at most {MOST_CHOICES} can be "
+            "mapped to one discrete action"
         )
     lowest = starts(space)
 

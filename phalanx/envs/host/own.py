@@ -46,7 +46,7 @@ class Adapter(HostEnv):
         self._object = not callable(thing) or is_environment(thing)
         if self._object and self.extra:
             raise PhalanxError(
-                f"{self.variant} is an environment already made: it takes no options ({', '.join(self.extra)})"
+                f"{self.variant} is an environment, not a class, and takes no option {', '.join(self.extra)}"
             )
         made = thing if self._object else call(thing, self.variant, self.extra)
         self.inner = recognised(made, self.variant, self.time_limit)

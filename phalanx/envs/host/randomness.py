@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,12 @@ def uses_python_random(module: str) -> bool:
     file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
     if file is None:
         return True
-    folder = Path(file).resolve().parent
+    folder = os.path.dirname(os.path.abspath(file)) + os.sep
     for each in list(sys.modules.values()):
-        path = Path(getattr(each, "__file__", None) or "/")
-        near = folder in path.resolve().parents and (PACKAGES in folder.parts or PACKAGES not in path.parts)
-        if near and any(_is_random(value) for value in list(vars(each).values())):
-            return True
+        path = getattr(each, "__file__", None) or ""
+        if path.startswith(folder) and (PACKAGES in folder or PACKAGES not in path):
+            if any(_is_random(value) for value in list(vars(each).values())):
+                return True
     return False
 
 

@@ -62,7 +62,7 @@ def plays_on(env: Snapshots) -> bool:
         restored.reset(2)
         seen = restored.set_state(state)
         again = _play(restored, last._replace(observation=seen), AFTER, np.random.default_rng(actions))
-        return all(_same(one, two) for one, two in zip(played, again))
+        return all(same(one, two) for one, two in zip(played, again))
     except Exception:  # what cannot be copied or pickled says so in many ways
         return False
     finally:
@@ -92,7 +92,8 @@ def random_actions(env: HostEnv, step: HostStep, rng: np.random.Generator) -> np
     return np.where(avail, noise, -1.0).argmax(-1).astype(np.int32)
 
 
-def _same(one: Any, two: Any) -> bool:
+def same(one: Any, two: Any) -> bool:
+    """Whether two nested tuples of arrays are equal to the bit."""
     if isinstance(one, tuple):
-        return all(_same(a, b) for a, b in zip(one, two))
+        return all(same(a, b) for a, b in zip(one, two))
     return np.array_equal(one, two)

@@ -8,9 +8,9 @@ from typing import Any
 def parallel(env: Any) -> Any:
     """An AEC environment with PettingZoo's parallel interface.
 
-    Where the environment says that all agents of a cycle could act at once (`is_parallelizable`), PettingZoo's
-    own conversion is used: a step is a cycle. Everywhere else later agents must see what earlier ones did, so a
-    step is the move of one agent: see `Turns`.
+    If the environment says that all agents of a cycle could act at once (`is_parallelizable`), PettingZoo's
+    own conversion is used: a step is a cycle. Everywhere else later agents must see what earlier ones did, so
+    a step is the move of one agent: see `Turns`.
     """
     if env.metadata.get("is_parallelizable", False):
         from pettingzoo.utils.conversions import aec_to_parallel
