@@ -355,6 +355,10 @@ def test_a_value_that_is_not_a_number_reaches_the_worker():
         ({"variant": "CartPol-v1"}, "Did you mean: `CartPole`"),
         ({"variant": "CartPole-v1", "extra": {"colour": 1}}, "unexpected keyword argument 'colour'$"),
         ({"variant": "Blackjack-v1"}, "gym/Blackjack-v1 has no time limit of its own"),
+        (
+            {"variant": "CartPole-v1", "time_limit": 5, "extra": {"max_episode_steps": 9}},
+            "--env.max_episode_steps and --env.time_limit mean the same",
+        ),
     ],
 )
 def test_wrong_names_and_options(options, said):

@@ -13,7 +13,7 @@ from phalanx.config import option
 from phalanx.envs.host.actions import RANGE, Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.observations import Observations
-from phalanx.envs.host.packages import limited, made_to_draw, needed
+from phalanx.envs.host.packages import limited, made_to_draw, needed, with_limit
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
@@ -134,9 +134,8 @@ class Adapter(GymEnv):
     def __post_init__(self):
         name = f"gym/{self.variant}"
         make = needed("gymnasium", name, "gymnasium").make
-        options: dict[str, Any] = {"disable_env_checker": True, **self.extra}  # workers check every step
-        if self.time_limit is not None:
-            options["max_episode_steps"] = self.time_limit
+        options = with_limit(name, self.extra, "max_episode_steps", self.time_limit)
+        options = {"disable_env_checker": True, **options}  # workers check every step
         env = made_to_draw(name, lambda **options: make(self.variant, **options), options)
         GymEnv.__init__(self, env, name, self.time_limit, self.shrink)
 

@@ -62,3 +62,12 @@ def limited(name: str, own: int | None, given: int | None, longer: str = "") -> 
     limit = own if given is None else given
     assert limit is not None
     return limit
+
+
+def with_limit(name: str, options: Mapping[str, Any], word: str, time_limit: int | None) -> dict[str, Any]:
+    """The options of a constructor with the time limit, which it calls `word`."""
+    if time_limit is None:
+        return dict(options)
+    if word in options:
+        raise PhalanxError(f"{name}: --env.{word} and --env.time_limit mean the same, leave one out")
+    return {**options, word: time_limit}

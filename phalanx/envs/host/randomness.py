@@ -51,9 +51,9 @@ def uses_python_random(module: str) -> bool:
     folder = os.path.dirname(os.path.abspath(file)) + os.sep
     for each in list(sys.modules.values()):
         path = getattr(each, "__file__", None) or ""
-        if path.startswith(folder) and (PACKAGES in folder or PACKAGES not in path):
-            if any(_is_random(value) for value in list(vars(each).values())):
-                return True
+        near = path.startswith(folder) and (PACKAGES in folder or PACKAGES not in path)
+        if near and any(_is_random(value) for value in list(vars(each).values())):
+            return True
     return False
 
 

@@ -11,7 +11,7 @@ from phalanx.envs.host.actions import Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.gym import advance, begin, is_seeded_apart
 from phalanx.envs.host.observations import Observations
-from phalanx.envs.host.packages import limited, made, needed
+from phalanx.envs.host.packages import limited, made, needed, with_limit
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import kind_of
@@ -99,7 +99,5 @@ def make_registered(
     """
     gymnasium = needed("gymnasium", name, "gymnasium")
     spec = copy.deepcopy(made(name, lambda: gymnasium.spec(variant), {}))
-    spec.kwargs.update(extra)
-    if time_limit is not None:
-        spec.kwargs[limit] = time_limit
+    spec.kwargs.update(with_limit(name, extra, limit, time_limit))
     return made(name, lambda: gymnasium.make(spec, disable_env_checker=True), {})
