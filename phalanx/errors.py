@@ -1,5 +1,7 @@
 """The one exception a user's mistake may raise: a sentence that says what was wrong and what would work."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable
 
