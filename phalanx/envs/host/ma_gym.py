@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +34,8 @@ PACKAGE = "the package ma-gym, in a Python of its own: see docs/smac.md"
 class Adapter(HostEnv):
     """An environment of ma-gym, with its own rewards for every agent. Further options are its constructor's.
 
-    An agent ends when the environment calls it done, and is not alive from then on. Agents whose `done` comes with
-    the time limit are truncated. The state is all observations one after the other.
+    An agent ends when the environment calls it done, and is not alive from then on. Agents that are done only
+    with the time limit are truncated. The state is all observations one after the other.
     """
 
     variant: str
@@ -46,8 +47,8 @@ class Adapter(HostEnv):
     def __post_init__(self) -> None:
         name = f"ma_gym/{self.variant}"
         try:
-            import gym
-            import ma_gym  # noqa: F401  (registers its environments)
+            import gym  # pyright: ignore[reportMissingImports]
+            import ma_gym  # noqa: F401  # pyright: ignore[reportMissingImports]  (registers its environments)
         except ImportError as error:
             raise PhalanxError(f"{name} needs {PACKAGE} ({error})") from None
         self._env = self._made(gym, name)
@@ -71,9 +72,10 @@ class Adapter(HostEnv):
         except (gym.error.Error, TypeError, AssertionError) as error:
             raise PhalanxError(f"{name}: {error}") from None
         own = self.extra.get("max_steps", takes["max_steps"].default) if "max_steps" in takes else None
-        self._limit = self.time_limit or own
-        if self._limit is None:
+        limit = self.time_limit or own
+        if limit is None:
             raise PhalanxError(f"{name} has no time limit of its own: set one with --env.time_limit N")
+        self._limit = int(limit)
         return env
 
     def _describe(self, name: str) -> EnvSpec:
@@ -109,12 +111,8 @@ class Adapter(HostEnv):
         return self._now(seen, np.zeros(len(self._counts)), False)
 
     def step(self, actions: np.ndarray) -> HostStep:
-        actions = [int(action) for action in actions]
-        if self._draws_globally:
-            with self._random:
-                seen, rewards, dones, _ = self._env.step(actions)
-        else:
-            seen, rewards, dones, _ = self._env.step(actions)
+        with self._random if self._draws_globally else nullcontext():
+            seen, rewards, dones, _ = self._env.step([int(action) for action in actions])
         self._steps += 1
         limit = self._steps >= self._limit
         if not limit:  # with the time limit, the environment calls all agents done
@@ -124,8 +122,8 @@ class Adapter(HostEnv):
     def _now(self, seen: list, rewards: Any, limit: bool) -> HostStep:
         obs = np.zeros((len(seen), max(self._sizes)), np.float32)
         flat = [np.ravel(np.asarray(each, np.float32)) for each in seen]
-        for row, each in zip(obs, flat):
-            row[: len(each)] = each
+        for agent, each in enumerate(flat):
+            obs[agent, : len(each)] = each
         avail = np.arange(max(self._counts)) < np.array(self._counts)[:, None]
         terminated = bool(self._ended.all())
         return HostStep(

@@ -16,7 +16,7 @@ NAMES = {
 }
 PACKAGE = "SMAC from source and StarCraft II: see docs/smac.md"
 
-# Unit types of the teams that have several, in the order of SMAC's agents: by the game's number of the unit type.
+# Teams of several unit types, in the order of SMAC's agents: by the number that the game gives a type.
 MIXED = {
     "2s3z": {"stalker": 2, "zealot": 3},
     "3s5z": {"stalker": 3, "zealot": 5},
@@ -26,7 +26,7 @@ MIXED = {
     "MMM2": {"marauder": 2, "marine": 7, "medivac": 1},
     "bane_vs_bane": {"baneling": 4, "zergling": 20},
 }
-# Unit types of the other teams, by SMAC's map_type.
+# The unit type of the other teams, by SMAC's map_type.
 UNIFORM = {
     "marines": "marine",
     "stalkers": "stalker",
@@ -44,8 +44,8 @@ class Adapter(StarCraft):
 
     def __post_init__(self) -> None:
         try:
-            from smac.env import StarCraft2Env
-            from smac.env.starcraft2.maps import smac_maps
+            from smac.env import StarCraft2Env  # pyright: ignore[reportMissingImports]
+            from smac.env.starcraft2.maps import smac_maps  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise PhalanxError(f"smac/{self.variant} needs {PACKAGE} ({error})") from None
         maps = smac_maps.get_smac_map_registry()

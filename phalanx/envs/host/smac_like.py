@@ -1,20 +1,21 @@
-"""Environments with SMAC's interface: `get_obs`, `get_state`, `get_avail_actions`, `get_env_info`, `reset`, `step`."""
+"""Environments with SMAC's interface: get_obs, get_state, get_avail_actions, get_env_info, reset, step."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-import random
-from typing import Any, Callable
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
+from phalanx.envs.host.global_random import GlobalRandom
 from phalanx.envs.host.seeds import seed32
 from phalanx.errors import PhalanxError
 from phalanx.spec import EnvSpec
 
-METHODS = ("get_obs", "get_state", "get_avail_actions", "get_env_info", "reset", "step")
 NO_OP = 0
 
 
@@ -26,11 +27,11 @@ class SmacLike(HostEnv):
 
     - `info["battle_won"]` says that an episode was won.
     - An end with `info["episode_limit"]` is a time limit, thus `truncated`.
-    - An agent is alive if `get_unit_by_id(i).health` is above 0. In environments without this method an agent is
-      dead if action 0 (SMAC's no-op) is its only available action.
-    - Seeds: `reset(seed=...)` if the environment's `reset` has this parameter, else `seed(...)` if it has a method
-      that takes one. For all others the global generators of `random` and numpy are seeded, and an episode is
-      reproducible only if the environment draws from these alone.
+    - An agent is alive if `get_unit_by_id(i).health` is above 0. In environments without this method an agent
+      is dead if action 0 (SMAC's no-op) is its only available action.
+    - Seeds: `reset(seed=...)` if the environment's `reset` has this parameter, else `seed(...)` if it has
+      such a method. Otherwise the global generators of `random` and numpy are seeded, and an episode depends
+      on its seed alone only if the environment draws from nothing else.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class SmacLike(HostEnv):
         action_names: tuple[str, ...] = (),
     ):
         self.env = env
+        seeded = takes_seed(env.reset, "seed") or (hasattr(env, "seed") and takes_seed(env.seed))
+        self._random = None if seeded else GlobalRandom()
         self._spec = describe(
             name or type(env).__name__,
             env.get_env_info() if info is None else info,
@@ -56,23 +59,26 @@ class SmacLike(HostEnv):
         return self._spec
 
     def copy(self) -> HostEnv:
-        other = copy.copy(self)
-        other.env = copy.deepcopy(self.env)
-        return other
+        return copy.deepcopy(self)
 
     def reset(self, seed: int) -> HostStep:
-        self._begin(seed32(seed))
-        return self._now(0.0, False, False, False)
+        seed = seed32(seed)
+        if self._random is not None:
+            self._random.seed(seed)
+        with self._random or nullcontext():
+            self._begin(seed)
+            return self._now(0.0, False, False, False)
 
     def step(self, actions: np.ndarray) -> HostStep:
-        reward, terminated, truncated, info = read_step(self.env.step([int(action) for action in actions]))
-        if np.ndim(reward):
-            raise PhalanxError(
-                f"{self._spec.name} returned rewards of shape {np.shape(reward)}: "
-                "an environment with SMAC's interface has one common reward"
-            )
-        cut = bool(truncated) or (bool(terminated) and self._was_cut(info))
-        return self._now(reward, bool(terminated) and not cut, cut, bool(info.get("battle_won", False)))
+        with self._random or nullcontext():
+            reward, terminated, truncated, info = read_step(self.env.step([int(each) for each in actions]))
+            if np.ndim(reward):
+                raise PhalanxError(
+                    f"{self._spec.name} returned rewards of shape {np.shape(reward)}: "
+                    "an environment with SMAC's interface has one common reward"
+                )
+            cut = bool(truncated) or (bool(terminated) and self._was_cut(info))
+            return self._now(reward, bool(terminated) and not cut, cut, bool(info.get("battle_won", False)))
 
     def close(self) -> None:
         if hasattr(self.env, "close"):
@@ -80,14 +86,11 @@ class SmacLike(HostEnv):
 
     def _begin(self, seed: int) -> None:
         """Begin an episode with a seed of 31 bits, in the way the environment takes one."""
-        if _takes_argument(self.env.reset, "seed"):
+        if takes_seed(self.env.reset, "seed"):
             self.env.reset(seed=seed)
             return
-        if hasattr(self.env, "seed") and _takes_argument(self.env.seed):
+        if self._random is None:
             self.env.seed(seed)
-        else:
-            random.seed(seed)
-            np.random.seed(seed)
         self.env.reset()
 
     def _was_cut(self, info: dict) -> bool:
@@ -112,9 +115,10 @@ class SmacLike(HostEnv):
         return ~(avail[:, NO_OP] & (avail.sum(axis=1) == 1))
 
 
-def _takes_argument(function: Callable, name: str | None = None) -> bool:
+def takes_seed(function: Callable, name: str = "") -> bool:
+    """Whether a function has the parameter `name`, or any at all: SMAC's own `seed()` has none."""
     parameters = inspect.signature(function).parameters
-    return bool(parameters) if name is None else name in parameters
+    return name in parameters if name else bool(parameters)
 
 
 def read_step(returned: tuple) -> tuple[Any, Any, Any, dict]:

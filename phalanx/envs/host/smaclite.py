@@ -49,8 +49,8 @@ class Adapter(SmacLike):
     def __post_init__(self) -> None:
         name = f"smaclite/{self.variant}"
         try:
-            from smaclite.env import SMACliteEnv
-            from smaclite.env.maps.map import MapPreset
+            from smaclite.env import SMACliteEnv  # pyright: ignore[reportMissingImports]
+            from smaclite.env.maps.map import MapPreset  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise PhalanxError(f"{name} needs {PACKAGE} ({error})") from None
         maps = {preset.map_info.name: preset.map_info for preset in MapPreset}
@@ -88,6 +88,4 @@ class Adapter(SmacLike):
 def unit_types(map_info: Any) -> tuple[str, ...]:
     """One unit type an agent, in SMAClite's order: group by group."""
     groups = [group.units for group in map_info.groups if group.faction.name == "ALLY"]
-    return tuple(
-        kind.stats.name.lower() for units in groups for kind, count in units for _ in range(count)
-    )
+    return tuple(kind.stats.name.lower() for units in groups for kind, count in units for _ in range(count))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +33,7 @@ MAP_SIZE = 32
 class Adapter(StarCraft):
     """A map of SMACv2. Further options are those of SMACv2's class `StarCraft2Env`.
 
-    The seed of an episode decides the teams and where they start. Fights follow the game's own random numbers.
+    The seed of an episode decides teams and starts. Fights follow the random numbers of the game.
     """
 
     n_units: int = option(5, "agents", at_least=1)
@@ -45,13 +44,13 @@ class Adapter(StarCraft):
 
     def __post_init__(self) -> None:
         try:
-            from smacv2.env.starcraft2.wrapper import StarCraftCapabilityEnvWrapper
+            from smacv2.env.starcraft2 import wrapper  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise PhalanxError(f"smacv2/{self.variant} needs {PACKAGE} ({error})") from None
 
         def make(**options):
             # The wrapper writes into the configuration: every environment gets one of its own.
-            return StarCraftCapabilityEnvWrapper(capability_config=self._capabilities(), **options)
+            return wrapper.StarCraftCapabilityEnvWrapper(capability_config=self._capabilities(), **options)
 
         options = {"obs_own_pos": self.obs_own_pos, "use_unit_ranges": self.use_unit_ranges, **self.extra}
         self._prepare("smacv2", TEAMS, make, options)
@@ -78,8 +77,6 @@ class Adapter(StarCraft):
         }
 
     def _reset_game(self, seed: int) -> None:
-        random.seed(seed)  # SMACv2 shuffles teams and the order of observing by the global generators
-        np.random.seed(seed)
         seeds = np.random.default_rng(seed)
         for distribution in self.env.env_key_to_distribution_map.values():
             seed_distribution(distribution, seeds)
@@ -87,7 +84,7 @@ class Adapter(StarCraft):
 
 
 def seed_distribution(distribution: Any, seeds: np.random.Generator) -> None:
-    """Replace the generators of a distribution, which SMACv2 seeds from the clock, and of those it consists of."""
+    """Seed the generators of a distribution, and of those it consists of; SMACv2 leaves them unseeded."""
     for name, value in vars(distribution).items():
         if isinstance(value, np.random.Generator):
             setattr(distribution, name, np.random.default_rng(int(seeds.integers(2**63))))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Literal
+from typing import Any, Literal
 
 from phalanx.config import option
 from phalanx.envs.host.smac_like import SmacLike
@@ -21,7 +22,9 @@ class StarCraft(SmacLike):
     difficulty: Literal["1", "2", "3", "4", "5", "6", "7", "8", "9", "A"] = option(
         "7", "the game's AI that the team plays against: 1 is the easiest, 7 is very hard, 8 to A cheat"
     )
-    game_version: str = option("", "version of StarCraft II, such as 4.10; empty: the latest that is installed")
+    game_version: str = option(
+        "", "version of StarCraft II, such as 4.10; empty: the latest that is installed"
+    )
     continuing_episode: bool = option(
         True,
         "the time limit truncates an episode, so that its last value is bootstrapped; "
@@ -61,6 +64,7 @@ class StarCraft(SmacLike):
         except TypeError as error:  # an option that the class does not have
             raise PhalanxError(f"{name}: {error}") from None
         self._make = make
+        self._launched = False
         self._restarts = False  # whether `reset` of the environment restarts the running game
         names = action_names(env.get_env_info()["n_actions"], getattr(env, "n_fov_actions", 0))
         super().__init__(env, name, agent_types=agent_types, action_names=names)
@@ -72,17 +76,30 @@ class StarCraft(SmacLike):
         if self.relaunch or not self._restarts:
             self.env.close()
             self.env, self._restarts = self._make(seed), False
-        self._reset_game(seed)
+        try:
+            self._reset_game(seed)
+        except Exception as error:
+            if self._launched or not _says_why(error):
+                raise
+            raise PhalanxError(
+                f"{self.spec.name} cannot launch StarCraft II: {error}. See docs/smac.md"
+            ) from None
+        self._launched = True
 
     def _reset_game(self, seed: int) -> None:
         self.env.reset()
 
     def _was_cut(self, info: dict) -> bool:
-        # When SMAC loses its connection to the game, it launches another one and ends the episode with an empty
-        # info, without counting it. SMAC launches the game in every reset before the first episode that counts,
-        # and does not close the running one, so the next reset makes the environment anew.
+        # When SMAC loses its connection to the game, it launches another one and ends the episode with an
+        # empty info, without counting it. Until an episode counts, every reset of SMAC launches the game and
+        # leaves the running one open, so the next reset makes the environment anew.
         self._restarts = "battle_won" in info
         return not self._restarts or super()._was_cut(info)
+
+
+def _says_why(error: Exception) -> bool:
+    """Whether pysc2 raised it because the game, its version or a map is not there."""
+    return isinstance(error, (OSError, ValueError)) or type(error).__name__ == "SC2LaunchError"
 
 
 def action_names(count: int, looks: int = 0) -> tuple[str, ...]:
