@@ -20,7 +20,7 @@ from phalanx.envs.host.smac import Adapter  # noqa: E402
 
 
 def chosen(avail, attack):
-    """An action for each agent: the last available one, which is an attack where one is in range, or the first."""
+    """An action for each agent: the last available one, an attack where it can, or the first."""
     return [int(np.flatnonzero(mask)[-1 if attack else 0]) for mask in avail]
 
 
