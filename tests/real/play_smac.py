@@ -1,0 +1,88 @@
+"""Check the adapter of SMAC against SMAC's own class, on a stand-in for the game. Run by test_real_smac.py.
+
+Usage: python play_smac.py PACKAGE, with the folder of phalanx, in a Python with SMAC.
+"""
+
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+
+for name, path in (("phalanx", sys.argv[1]), ("phalanx.envs", os.path.join(sys.argv[1], "envs"))):
+    sys.modules[name] = types.ModuleType(name)  # as a worker does: without JAX
+    sys.modules[name].__path__ = [path]
+
+from smac.env import StarCraft2Env  # noqa: E402
+
+from phalanx.envs.host.smac import Adapter  # noqa: E402
+
+
+def chosen(avail, attack):
+    """An action for each agent: the last available one, an attack where it can, or the first."""
+    return [int(np.flatnonzero(mask)[-1 if attack else 0]) for mask in avail]
+
+
+def check_parity():
+    env, real = Adapter("2s3z"), StarCraft2Env("2s3z", seed=11, continuing_episode=True)
+    now = env.reset(11)
+    real.reset()
+    kinds = real.get_unit_types()[: real.n_agents]
+    assert len(set(zip(kinds, env.spec.agent_types))) == len(set(kinds)) == 2  # noqa: B905
+    over, rewards = False, 0
+    while not over:
+        np.testing.assert_array_equal(now.observation.obs, np.array(real.get_obs(), np.float32))
+        np.testing.assert_array_equal(now.observation.state, np.array(real.get_state(), np.float32))
+        np.testing.assert_array_equal(now.observation.avail, np.array(real.get_avail_actions(), bool))
+        np.testing.assert_array_equal(now.observation.alive, [real.agents[i].health > 0 for i in range(5)])
+        actions = chosen(now.observation.avail, True)
+        now = env.step(np.array(actions))
+        reward, over, info = real.step(actions)
+        rewards += reward
+        np.testing.assert_array_equal(now.reward, np.full(5, reward, np.float32))
+        assert (now.terminated, now.truncated, now.won) == (over, False, info["battle_won"])
+    assert rewards > 0
+    env.close()
+    real.close()
+    return now.won
+
+
+def episode(env, seed, attack=True):
+    """The end of an episode, and all states of it."""
+    now = env.reset(seed)
+    states = [now.observation.state]
+    while not (now.terminated or now.truncated):
+        now = env.step(np.array(chosen(now.observation.avail, attack)))
+        states.append(now.observation.state)
+    return now, states
+
+
+def check_episodes():
+    env = Adapter("3m")
+    first, states = episode(env, 3)
+    again, others = episode(env, 3)
+    assert first.terminated
+    assert not np.array_equal(states[0], others[0]), "the game goes on, whatever the seed"
+    assert games() == 1
+    relaunched = Adapter("3m", relaunch=True)
+    episode(relaunched, 4)
+    np.testing.assert_array_equal(episode(relaunched, 3)[1], states)
+    env.reset(5)
+    env.step(np.ones(3, int))
+    env.reset(6)
+    assert games() == 2
+    env.close()
+    relaunched.close()
+    return [first.won, again.won]
+
+
+def games():
+    """How many games this process has running."""
+    found = subprocess.run(["pgrep", "-P", str(os.getpid()), "SC2_x64"], stdout=subprocess.PIPE, check=False)
+    return len(found.stdout.split())
+
+
+wins = [check_parity(), *check_episodes()]
+assert games() == 0
+print("wins", wins)
