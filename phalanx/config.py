@@ -165,7 +165,7 @@ def convert(opt: Option, raw: Any, origin: str) -> Any:
 
 
 def _as_it_reads(raw: Any) -> Any:
-    """A value whose type nobody declared: true and false, numbers, lists as in JSON; other texts as they are."""
+    """A value whose type nobody declared: true, false, numbers and lists as in JSON; else the text."""
     if not isinstance(raw, str):
         return raw
     try:
