@@ -17,6 +17,8 @@ from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.deprecated import renamed_argument
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
+from phalanx.envs.host.base import HostSource
+from phalanx.envs.host.check import check_host
 from phalanx.errors import PhalanxError
 from phalanx.files import write_whole
 from phalanx.report import metrics
@@ -59,9 +61,9 @@ def make_env(name: str, **options: Any) -> AnyEnv:
     return registry.build_env(name, **options)
 
 
-def check_env(env: Env) -> list[str]:
+def check_env(env: AnyEnv) -> list[str]:
     """Every way in which an environment breaks the contract, a sentence each; empty when it is sound."""
-    return check(env)
+    return check_host(env) if isinstance(env, HostSource) else check(env)
 
 
 class Run:

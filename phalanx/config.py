@@ -168,11 +168,13 @@ def _as_it_reads(raw: Any) -> Any:
     """A value whose type nobody declared: true, false, numbers and lists as in JSON; else the text."""
     if not isinstance(raw, str):
         return raw
+    number = _number(raw)
+    if number is not None and math.isfinite(number):
+        return number
     try:
-        return json.loads(raw)
+        return json.loads(raw) if raw[:1] in ("t", "f", "[", "{", '"') else raw
     except ValueError:
-        number = _number(raw)
-        return raw if number is None else number
+        return raw
 
 
 def _word_for(opt: Option, raw: Any) -> tuple[Any, str | None]:

@@ -147,6 +147,11 @@ def _built_in_envs() -> dict[str, str]:
     return found
 
 
+def compiled_envs() -> list[str]:
+    """The names of all environments that are compiled, and part of phalanx."""
+    return list(_built_in_envs())
+
+
 @cache
 def _host_families() -> dict[str, dict[str, str]]:
     """The families of host environments: of each, some names and a line about them."""
@@ -304,8 +309,8 @@ def build_env(name: str, **options: Any) -> Env | HostSource:
     return make_env(name, {key: convert(known[key], raw, "argument") for key, raw in options.items()})
 
 
-def make_env(name: str, options: Mapping[str, Any]) -> Env | HostSource:
-    """Build an environment from its name and checked options; of a host environment, its recipe."""
+def make_env(name: str, options: Mapping[str, Any]) -> Any:
+    """Build an environment from its name and checked options: an `Env`, or a `HostTask`."""
     from phalanx.envs.host.base import HostEnv
     from phalanx.envs.host.task import HostTask
 

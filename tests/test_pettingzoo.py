@@ -46,7 +46,9 @@ KNOWN = (
 
 
 def names() -> list[str]:
-    return [each for each in registry.envs() if LONG or not each.startswith("battle/") or each in BATTLES]
+    return [
+        each for each in registry.compiled_envs() if LONG or not each.startswith("battle/") or each in BATTLES
+    ]
 
 
 def variants() -> list[tuple[str, dict[str, Any]]]:

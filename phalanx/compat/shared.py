@@ -35,7 +35,12 @@ def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
     if options is not None and not isinstance(options, Mapping):
         raise PhalanxError(f"options must be a dictionary, not {type(options).__name__}")
     if isinstance(env, str):
-        return build_env(env, **(options or {}))
+        built = build_env(env, **(options or {}))
+        if not isinstance(built, Env):
+            raise PhalanxError(
+                f"{env} is a Python program, not one of phalanx: use it as its package gives it"
+            )
+        return built
     if not isinstance(env, Env):
         if isinstance(env, type) and issubclass(env, Env):
             raise PhalanxError(f"env must be an object, not a class: {env.__name__}()")

@@ -49,10 +49,11 @@ def _spec(env: Any) -> Iterator[str]:
     if wrong:
         yield from (f"spec.{name} must be of type {KINDS[name].__name__}." for name in wrong)
         return
-    yield from _spec_entries(spec)
+    yield from spec_entries(spec)
 
 
-def _spec_entries(spec: EnvSpec) -> Iterator[str]:
+def spec_entries(spec: EnvSpec) -> Iterator[str]:
+    """What is wrong with a spec, whose entries have the right types."""
     n = len(spec.agents)
     if n == 0:
         yield "spec.agents is empty: there must be at least one agent."
@@ -189,13 +190,13 @@ def _play(env: Env) -> Iterator[str]:
         running &= ~np.asarray(now.terminated | now.truncated)
         if not found and running.any() and t < spec.time_limit:
             seen = now.observation
-            actions = _random_actions(rng, np.asarray(seen.avail), spec)
+            actions = random_actions(rng, np.asarray(seen.avail), spec)
             keys = jax.random.split(jax.random.key(t + 2), EPISODES)
             after = step(keys, state, jnp.asarray(actions))
             if not _equal(after, step(keys, state, jnp.asarray(actions)), running):
                 found.append("step is not a pure function: the same key, state and actions gave two results.")
             dead = ~np.asarray(seen.alive)
-            others = _random_actions(rng, np.ones_like(seen.avail), spec)
+            others = random_actions(rng, np.ones_like(seen.avail), spec)
             other = np.where(dead.reshape(*dead.shape, *[1] * (actions.ndim - 2)), others, actions)
             if dead.any() and not _equal(after, step(keys, state, jnp.asarray(other)), running):
                 found.append(
@@ -219,7 +220,7 @@ def _after_ends(
         yield f"an agent that had ended got a reward at step {t}."
 
 
-def _random_actions(rng: np.random.Generator, avail: np.ndarray, spec: EnvSpec) -> np.ndarray:
+def random_actions(rng: np.random.Generator, avail: np.ndarray, spec: EnvSpec) -> np.ndarray:
     """(B, A) available ones, or (B, A, U) within the range."""
     noise = rng.random(avail.shape, np.float32)
     if spec.action_kind == "continuous":

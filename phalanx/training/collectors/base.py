@@ -63,7 +63,7 @@ class Collector(ABC):
     def observation(self, actors: PyTree) -> Observation:
         """What the environments show now, (S, B, ...)."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (a compiled environment holds nothing)
         """Release the environments. They are made anew when they are needed again."""
 
     def restored(self, actors: PyTree) -> PyTree:
