@@ -98,7 +98,7 @@ class Rows:
         return over
 
     def _see(self, row: int, seen: HostObservation) -> None:
-        for (name, field, shape), value in zip(self._seen, seen):  # noqa: B905  (Python 3.8 has no `strict`)
+        for (name, field, shape), value in zip(self._seen, seen):
             if np.shape(value) != shape:
                 raise Breach(f"{name} has the shape {np.shape(value)}, and the spec says {shape}")
             field[row] = value
