@@ -97,7 +97,7 @@ def make_registered(
     The time limit replaces the one it was registered with. It must not go through `gymnasium.make`, which
     keeps the name `max_episode_steps` for a limit of its own.
     """
-    gymnasium = needed("gymnasium", name, "gymnasium")
+    gymnasium = needed("gymnasium", name)
     spec = copy.deepcopy(made(name, lambda: gymnasium.spec(variant), {}))
     spec.kwargs.update(with_limit(name, extra, limit, time_limit))
     return made(name, lambda: gymnasium.make(spec, disable_env_checker=True), {})
