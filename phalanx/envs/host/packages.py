@@ -12,7 +12,7 @@ GYMNASIUM_ADDS = " was raised from the environment creator"  # and lists all arg
 
 
 def needed(module: str, name: str) -> Any:
-    """Import `module` for the environment `name`, or say what to install; its family is an extra of phalanx."""
+    """Import `module` for the environment `name`, or say what to install; its family names an extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
