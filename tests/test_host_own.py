@@ -58,6 +58,13 @@ def test_an_environment_like_smac_is_recognised(monkeypatch):
     assert made == [("Battle", "own_envs:Battle", 9)]
 
 
+def test_pictures_of_ones_own_can_be_shrunk():
+    assert Adapter("own_envs:Camera", time_limit=5).spec.obs_shape == (6, 6, 1)
+    env = Adapter("own_envs:Camera", time_limit=5, shrink=3)
+    assert env.copy().spec.obs_shape == (2, 2, 1)
+    assert env.reset(0).observation.obs.tolist() == [[[[40], [40]]] * 2]
+
+
 def test_options_reach_the_constructor():
     assert Adapter("own_envs:Walk", time_limit=5, extra={"size": 9}).inner.env.size == 9
 
@@ -83,6 +90,7 @@ def test_options_reach_the_constructor():
         ("own_envs:make_number", {}, "gives a int, which is none of these"),
         ("own_envs:Pair", {}, "no time limit of its own"),
         ("own_envs:Hosted", {"time_limit": 5}, "has a time limit of its own, 4"),
+        ("own_envs:Hosted", {"shrink": 2}, "leave out --env.shrink"),
     ],
 )
 def test_mistakes_are_told_in_a_line(name, options, said):
