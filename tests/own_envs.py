@@ -25,6 +25,15 @@ class Walk(gymnasium.Env):
         return np.array([np.random.rand(), random.random()], np.float32), 0.0, False, False, {}
 
 
+class Camera(gymnasium.Env):
+    """Sees grey."""
+
+    observation_space, action_space = spaces.Box(0, 255, (6, 6), np.uint8), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full((6, 6), 40, np.uint8), {}
+
+
 class Pair(gymnasium.Env):
     """Two agents in tuples."""
 

@@ -58,6 +58,13 @@ def test_an_environment_like_smac_is_recognised(monkeypatch):
     assert made == [("Battle", "own_envs:Battle", 9)]
 
 
+def test_pictures_of_ones_own_can_be_shrunk():
+    assert Adapter("own_envs:Camera", time_limit=5).spec.obs_shape == (6, 6, 1)
+    env = Adapter("own_envs:Camera", time_limit=5, shrink=3)
+    assert env.copy().spec.obs_shape == (2, 2, 1)
+    assert env.reset(0).observation.obs.tolist() == [[[[40], [40]]] * 2]
+
+
 def test_options_reach_the_constructor():
     assert Adapter("own_envs:Walk", time_limit=5, extra={"size": 9}).inner.env.size == 9
 
@@ -83,6 +90,7 @@ def test_options_reach_the_constructor():
         ("own_envs:make_number", {}, "gives a int, which is none of these"),
         ("own_envs:Pair", {}, "no time limit of its own"),
         ("own_envs:Hosted", {"time_limit": 5}, "has a time limit of its own, 4"),
+        ("own_envs:Hosted", {"shrink": 2}, "leave out --env.shrink"),
     ],
 )
 def test_mistakes_are_told_in_a_line(name, options, said):
@@ -104,7 +112,7 @@ def test_global_generators_are_each_environments_own():
         alone.step(act)
         found.append(among.step(act))
     assert same(tuple(found), tuple(expected))
-    assert not same(found[1], found[2])
+    assert (found[1].observation.obs != found[2].observation.obs).all()  # of both generators
     assert np.array_equal(np.random.get_state()[1], before)  # and nothing of it is seen outside
 
 
@@ -116,6 +124,13 @@ def test_python_random_is_looked_for_in_the_folder_of_the_environment(tmp_path, 
     assert not uses_python_random("calm_world")
     __import__("wild_parts")
     assert uses_python_random("calm_world")
+
+
+def test_modules_are_found_in_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "world_of_mine.py").write_text("from own_envs import Duo\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert Adapter("world_of_mine:Duo").spec.n_agents == 2
 
 
 def test_nothing_heavy_is_imported():
@@ -186,5 +201,7 @@ def test_foraging_and_warehouse_are_those_of_the_packages(family, name):
 def test_a_missing_package_is_named(family, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     module = __import__(f"phalanx.envs.host.{family}", fromlist=["Adapter"])
-    with pytest.raises(PhalanxError, match=f"needs the package {package}: pip install '{package}'"):
+    with pytest.raises(
+        PhalanxError, match=f"needs the package {package}: pip install {package} .*extra {family}"
+    ):
         module.Adapter("some-v0")

@@ -315,6 +315,9 @@ class Queue(AECEnv):
 def test_turns_with_an_agent_that_leaves():
     env = PettingZooEnv(Queue(), "queue", time_limit=20)
     assert isinstance(env.env, Turns)
+    limited = Queue()
+    limited.max_cycles = 4  # pyright: ignore[reportAttributeAccessIssue]
+    assert PettingZooEnv(limited, "queue").spec.time_limit == 12
     now, turns, rewards = env.reset(0), [], []
     while not (now.terminated or now.truncated):
         turns.append([i for i in range(3) if now.observation.alive[i] and not now.observation.avail[i, 3]])
@@ -344,6 +347,19 @@ def test_a_restored_game_of_turns_plays_on():
         actions = random_actions(env, now, np.random.default_rng(0))
         now = env.step(actions)
         assert same(now, other.step(actions))
+
+
+def test_who_lives_is_part_of_the_state():
+    env = crowd(timetable={1: (["sheep_1"], "terminated", ())})
+    env.reset(0)
+    play(env, 1)
+    state = env.get_state()
+    assert state is not None
+    other = env.copy()
+    other.reset(0)
+    other.set_state(state)
+    assert same(tuple(play(env, 2)), tuple(play(other, 2)))
+    assert set(other.env.given[1]) == {"sheep_0", "wolf_0"}  # the first actions after it
 
 
 def test_an_environment_pickled_by_its_arguments_gives_no_state():
@@ -409,7 +425,10 @@ def test_wrong_names_and_options(options, said):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    with pytest.raises(PhalanxError, match=r"needs the package pettingzoo: pip install 'pettingzoo'$"):
+    with pytest.raises(
+        PhalanxError,
+        match=r"needs the package pettingzoo: pip install pettingzoo \(or .* extra pettingzoo\)$",
+    ):
         Adapter("mpe2.simple_spread_v3")
 
 

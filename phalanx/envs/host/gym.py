@@ -133,7 +133,7 @@ class Adapter(GymEnv):
 
     def __post_init__(self):
         name = f"gym/{self.variant}"
-        make = needed("gymnasium", name, "gymnasium").make
+        make = needed("gymnasium", name).make
         options = with_limit(name, self.extra, "max_episode_steps", self.time_limit)
         options = {"disable_env_checker": True, **options}  # workers check every step
         env = made_to_draw(name, lambda **options: make(self.variant, **options), options)

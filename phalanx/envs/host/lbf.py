@@ -30,7 +30,7 @@ class Adapter(TupleEnv):
 
     def __post_init__(self):
         name = f"lbf/{self.variant}"
-        needed("lbforaging", name, PACKAGE)
+        needed("lbforaging", name)
         limit = "max_episode_steps"
         env = make_registered(name, self.variant, limit, self.time_limit, self.extra)
         self._limit = env.spec.kwargs.get(limit)

@@ -39,6 +39,7 @@ class Adapter(HostEnv):
     time_limit: int | None = option(
         None, "steps after which an episode is cut (default: the environment's own)", at_least=1
     )
+    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
     extra: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -49,7 +50,7 @@ class Adapter(HostEnv):
                 f"{self.variant} is an environment, not a class, and takes no option {', '.join(self.extra)}"
             )
         made = thing if self._object else call(thing, self.variant, self.extra)
-        self.inner = recognised(made, self.variant, self.time_limit)
+        self.inner = recognised(made, self.variant, self.time_limit, self.shrink)
         self._randomness = OwnRandomness(uses_python_random(self.variant.partition(":")[0]))
 
     @property
@@ -127,8 +128,10 @@ def raised(error: BaseException) -> str:
     return f"{cause(error)} ({place.filename}, line {place.lineno})"
 
 
-def recognised(env: Any, name: str, time_limit: int | None) -> HostEnv:
+def recognised(env: Any, name: str, time_limit: int | None, shrink: int) -> HostEnv:
     """An environment of any accepted kind as a host environment."""
+    if shrink != 1 and (isinstance(env, HostEnv) or _has_smac_methods(env)):
+        raise PhalanxError(f"{name} has no pictures that could be shrunk: leave out --env.shrink")
     if isinstance(env, HostEnv):
         if time_limit is not None and time_limit != env.spec.time_limit:
             raise PhalanxError(
@@ -143,14 +146,14 @@ def recognised(env: Any, name: str, time_limit: int | None) -> HostEnv:
         if kind_of(env.action_space) == "Tuple":
             from phalanx.envs.host.tuples import TupleEnv
 
-            return TupleEnv(env, name, time_limit)
+            return TupleEnv(env, name, time_limit, shrink)
         from phalanx.envs.host.gym import GymEnv
 
-        return GymEnv(env, name, time_limit)
+        return GymEnv(env, name, time_limit, shrink)
     if _is_a(env, "pettingzoo", "ParallelEnv") or _is_a(env, "pettingzoo", "AECEnv"):
         from phalanx.envs.host.pettingzoo import PettingZooEnv
 
-        return PettingZooEnv(env, name, time_limit)
+        return PettingZooEnv(env, name, time_limit, shrink)
     raise PhalanxError(f"{name} gives a {type(env).__name__}, which is none of these: {ACCEPTED}")
 
 

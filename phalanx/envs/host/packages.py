@@ -11,14 +11,14 @@ from phalanx.errors import PhalanxError
 GYMNASIUM_ADDS = " was raised from the environment creator"  # and lists all arguments
 
 
-def needed(module: str, name: str, install: str) -> Any:
-    """Import `module` for the environment `name`, or say what to install."""
+def needed(module: str, name: str) -> Any:
+    """Import `module` for the environment `name`, or say what to install; its family names an extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = (error.name or module).partition(".")[0]
-        how = install if missing == module.partition(".")[0] else missing
-        raise PhalanxError(f"{name} needs the package {missing}: pip install '{how}'") from None
+        missing, family = (error.name or module).partition(".")[0], name.partition("/")[0]
+        extra = f" (or phalanx with the extra {family})" if missing == module else ""
+        raise PhalanxError(f"{name} needs the package {missing}: pip install {missing}{extra}") from None
     except Exception as error:  # a package may raise anything when it is imported
         raise PhalanxError(f"{name} cannot import {module}: {cause(error)}") from None
 

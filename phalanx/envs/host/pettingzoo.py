@@ -209,7 +209,7 @@ class Adapter(PettingZooEnv):
 
     def __post_init__(self):
         name = f"pettingzoo/{self.variant}"
-        needed("pettingzoo", name, "pettingzoo")
+        needed("pettingzoo", name)
         module = _module(self.variant, name)
         make = getattr(module, "parallel_env", None) or module.env
         env = made_to_draw(name, make, self.extra)
@@ -227,7 +227,7 @@ def _module(variant: str, name: str) -> Any:
         except ModuleNotFoundError as error:
             missing = error.name or path
             if not f"{path}.".startswith(f"{missing}."):
-                raise PhalanxError(f"{name} needs the package {missing}: pip install '{missing}'") from None
+                raise PhalanxError(f"{name} needs the package {missing}: pip install {missing}") from None
             continue
         except Exception as error:  # a module may raise anything when it is imported
             raise PhalanxError(f"{name} cannot import {path}: {cause(error)}") from None

@@ -30,7 +30,7 @@ class Adapter(TupleEnv):
 
     def __post_init__(self):
         name = f"rware/{self.variant}"
-        needed("rware", name, PACKAGE)
+        needed("rware", name)
         limit = "max_steps"
         env = make_registered(name, self.variant, limit, self.time_limit, self.extra)
         self._limit = env.spec.kwargs.get(limit)

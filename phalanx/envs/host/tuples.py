@@ -25,7 +25,7 @@ class TupleEnv(Snapshots):
     Each agent has its own rewards. The state is all observations in a row.
     """
 
-    def __init__(self, env: Any, name: str, time_limit: int | None = None):
+    def __init__(self, env: Any, name: str, time_limit: int | None = None, shrink: int = 1):
         self.env = env
         spaces = {}
         for what in ("observation_space", "action_space"):
@@ -34,7 +34,7 @@ class TupleEnv(Snapshots):
                 raise PhalanxError(f"{name} has a {what} that is no Tuple with a space for each agent")
             spaces[what] = list(space.spaces)
         agents = [f"agent_{i}" for i in range(len(spaces["action_space"]))]
-        self._observations = Observations(name, agents, spaces["observation_space"])
+        self._observations = Observations(name, agents, spaces["observation_space"], shrink)
         self._actions = Actions(name, agents, spaces["action_space"])
         self._seeded_apart = is_seeded_apart(env, name)
         self._spec = EnvSpec(
@@ -97,7 +97,7 @@ def make_registered(
     The time limit replaces the one it was registered with. It must not go through `gymnasium.make`, which
     keeps the name `max_episode_steps` for a limit of its own.
     """
-    gymnasium = needed("gymnasium", name, "gymnasium")
+    gymnasium = needed("gymnasium", name)
     spec = copy.deepcopy(made(name, lambda: gymnasium.spec(variant), {}))
     spec.kwargs.update(with_limit(name, extra, limit, time_limit))
     return made(name, lambda: gymnasium.make(spec, disable_env_checker=True), {})
