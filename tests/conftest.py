@@ -1,6 +1,7 @@
 """What the tests share: a compilation cache, and small runs that are made once."""
 
 import dataclasses
+import gc
 import os
 import shutil
 from importlib.metadata import version
@@ -26,6 +27,11 @@ from phalanx.training.loop import Loop
 from phalanx.types import is_key
 
 device.configure()
+# Tracing makes many objects that live on: collect rarely, and not what importing left. Programs need no line
+# numbers, which are a good part of the work of lowering them.
+gc.freeze()
+gc.set_threshold(100_000, 20, 20)
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
 LONG = bool(os.environ.get("PHALANX_LONG"))
