@@ -43,7 +43,7 @@ test-lowest:
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/python -m pytest -m 'not slow'
 
-# The same tests, with five kills instead of one and ten times the draws.
+# The same tests, with five kills instead of one, ten times the draws, and every battle played.
 test-long: setup
 	PHALANX_LONG=1 $(BIN)/python -m pytest
 

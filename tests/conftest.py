@@ -1,6 +1,7 @@
 """What the tests share: a compilation cache, and small runs that are made once."""
 
 import dataclasses
+import gc
 import os
 import shutil
 from importlib.metadata import version
@@ -26,6 +27,11 @@ from phalanx.training.loop import Loop
 from phalanx.types import is_key
 
 device.configure()
+# Tracing makes many objects that live on: collect rarely, and not what importing left. Programs need no line
+# numbers, which are a good part of the work of lowering them.
+gc.freeze()
+gc.set_threshold(100_000, 20, 20)
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
 LONG = bool(os.environ.get("PHALANX_LONG"))
@@ -33,20 +39,33 @@ SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk":
 
 
 # What `make test-fast` leaves out: tests that ask for one of these runs,
-SLOW_FIXTURES = {"kept", "two_checkpoints", "straight", "left_alone"}
+SLOW_FIXTURES = {"kept", "two_checkpoints", "straight", "left_alone", "source", "warm", "scripted"}
 # and by file, those whose names begin with one of these words ("" for all of them).
 SLOW = {
     "test_actors": [""],
     "test_battle_env": ["what_always_holds", "epo_", "looking_", "enemy_medivac", "timeout_", "zerglings_"],
     "test_battle_physics": ["legal_moves"],
-    "test_cli": ["the_whole_story", "an_environment_of_the_users_own"],
+    "test_cli": ["the_whole_story", "an_environment_of_the_users_own", "doctor_trains"],
     "test_coma": [""],
     "test_distil": [""],
-    "test_experiment": ["a_plan_says"],
+    "test_envs": ["every_environment_keeps_the_contract[battle/"],
+    "test_experiment": ["a_plan_says", "a_failure_is_written", "a_run_waits"],
+    "test_extend": ["the_environment_is_sound", "the_network_learns"],
+    "test_hosted": [
+        "learning_is",
+        "a_resumed_run",
+        "replay_drops",
+        "same_seeds_give_same_actions_and_same_rollouts[mpe",
+    ],
     "test_learning": [""],
     "test_leave": [""],
+    "test_mpe": ["every_script_acts", "where_teams_compete"],
+    "test_ops": ["a_forbidden_action"],
     "test_pettingzoo": ["passes_pettingzoos", "plays_what_the_environment_plays"],
+    "test_pictures": ["a_cnn_learns", "a_torso_of_ones_own_is_trained", "agents_see_their_own"],
+    "test_policy": ["a_policy_is", "memory_is_cleared"],
     "test_ppo": [""],
+    "test_programs": ["a_parent_that_used_jax", "attributes_are", "renders_and"],
     "test_resume": [""],
     "test_run": [
         "a_replay_that_is_full",
@@ -54,10 +73,12 @@ SLOW = {
         "memory_does_not_grow",
         "numbers_that_are_no_longer_finite",
         "reported_numbers",
+        "runs_that_differ",
         "seeds_trained_together",
         "the_plan_of_memory",
     ],
     "test_value": [""],
+    "test_warm_start": ["a_run_in_an_environment_object"],
     "test_watch": ["commands_print", "what_is_played_is"],
 }
 

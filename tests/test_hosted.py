@@ -25,6 +25,10 @@ def both(algorithm, env, env_options, seeds=2, envs=3, **options):
     return [collector_for(each, loop.algorithm, envs, seeds) for each in (world, Posing(world))]
 
 
+def new_policies(algorithm, keys):
+    return jax.jit(jax.vmap(lambda key: algorithm.policy(algorithm.init(key, 3))))(keys)
+
+
 def assert_close(one, two, **tolerance):
     leaves = zip(*(jax.tree_util.tree_leaves_with_path(tree) for tree in (one, two)), strict=True)
     for (path, a), (_, b) in leaves:
@@ -39,12 +43,13 @@ def test_same_seeds_give_same_actions_and_same_rollouts(env, env_options):
     compiled, hosted = both("ippo", env, env_options, network="gru", last_action=True)
     assert (compiled.promise, hosted.promise) == ("exact", "replayable")
     keys = jax.random.split(jax.random.key(3), 2)
-    policy = jax.vmap(lambda key: compiled.algorithm.policy(compiled.algorithm.init(key, 3)))(keys)
+    policy = new_policies(compiled.algorithm, keys)
     played = []
-    for collector in (compiled, hosted):
-        actors, rollouts = collector.start(keys), []
+    programs = jax.jit(compiled.start), jax.jit(compiled.collect, static_argnums=2)
+    for start, collect in (programs, (hosted.start, hosted.collect)):
+        actors, rollouts = start(keys), []
         for _ in range(2):
-            actors, rollout = collector.collect(policy, actors, 7)
+            actors, rollout = collect(policy, actors, 7)
             rollouts.append(rollout)
         played.append(jax.device_get(rollouts))
     assert (played[0][0].first[:, 1:].any()) or env == "switch/2"
@@ -103,7 +108,7 @@ def test_a_resumed_run_begins_its_episodes_again_from_their_seeds(tmp_path, caps
 def test_restored_actors_begin_the_recorded_episodes():
     _, hosted = both("ippo", "mpe/simple_spread", {"max_cycles": 5})
     keys = jax.random.split(jax.random.key(3), 2)
-    policy = jax.vmap(lambda key: hosted.algorithm.policy(hosted.algorithm.init(key, 3)))(keys)
+    policy = new_policies(hosted.algorithm, keys)
     start = hosted.start(keys)
     actors, _ = hosted.collect(policy, start, 3)
     again = hosted.restored(actors)
@@ -118,13 +123,17 @@ def test_restored_actors_begin_the_recorded_episodes():
 def test_replay_drops_an_episode_that_was_begun_again():
     """Three steps, then the environment begins again: only the whole episode after it is kept."""
     loop = build("iql", "debug/identity", envs=1, env_options={"time_limit": 4}, buffer=64, episodes=1)
-    carry = loop.init(jnp.int32(0))
-    policy = loop.algorithm.policy(carry.learner)
-    _, rollout = loop.collector.collect_one(policy, carry.actors, 4)
-    begun = jax.tree.map(lambda x: x[:3], rollout)
-    kept = replay.add(replay.add(carry.learner.replay, begun), rollout)
-    assert kept.count == 1
-    episode = replay.sample(kept, jax.random.key(0), 1)
+
+    @jax.jit
+    def play():
+        carry = loop.init(jnp.int32(0))
+        _, rollout = loop.collector.collect_one(loop.algorithm.policy(carry.learner), carry.actors, 4)
+        begun = jax.tree.map(lambda x: x[:3], rollout)
+        kept = replay.add(replay.add(carry.learner.replay, begun), rollout)
+        return rollout, kept.count, replay.sample(kept, jax.random.key(0), 1)
+
+    rollout, count, episode = jax.device_get(play())
+    assert count == 1
     assert episode.valid.sum() == 4
     np.testing.assert_array_equal(episode.action[:, 0], rollout.action[:, 0])
     np.testing.assert_array_equal(episode.observation.obs[:-1, 0], rollout.observation.obs[:, 0])

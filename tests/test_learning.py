@@ -142,19 +142,22 @@ def trained(loop, updates, solved=never, seed=0):
     looks = 1 if solved is never else LOOKS
     budget = jnp.float32(updates * loop.algorithm.steps_per_update)
 
-    def evaluated(carry):
-        return greedy_episodes(loop, loop.algorithm.policy(carry.learner), 32)
+    @jax.jit  # traced once, for its shapes and for the loop
+    def evaluated(learner):
+        return greedy_episodes(loop, loop.algorithm.policy(learner), 32)
 
     @jax.jit
     def run(count):
         def look(state):
             carry, _, in_a_row, done = state
             carry = loop.advance(carry, count, budget)
-            played = evaluated(carry)
+            played = evaluated(carry.learner)
             return carry, played, jnp.where(solved(played), in_a_row + 1, 0), done + 1
 
         carry = loop.init(jnp.int32(seed))
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, carry))
+        nothing = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, carry.learner)
+        )
         start = (carry, nothing, jnp.int32(0), jnp.int32(0))
         return jax.lax.while_loop(lambda state: (state[2] < 2) & (state[3] < looks), look, start)[1]
 

@@ -31,7 +31,7 @@ def test_initial_weights_are_orthogonal(shape):
 
 
 def test_every_weight_is_drawn_with_its_gain():
-    params = network().init(KEY)
+    params = jax.jit(network().init)(KEY)
     for part, gain in ((params["layers"][1], 5 / 3), (params["gru"]["input"], 1.0), (params["head"], 1.0)):
         kernel = part["kernel"]
         narrow = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
@@ -63,14 +63,14 @@ def test_gru_equals_flax_with_the_same_weights():
 def test_gru_forgets_exactly_where_an_episode_begins():
     """C18: a sequence with a beginning in it equals its two parts, the second from an empty memory."""
     net = network()
-    params = net.init(KEY)
+    params, apply = jax.jit(net.init)(KEY), jax.jit(net.apply)
     x = jax.random.normal(KEY, (7, 5, 3))
     start = jax.random.normal(KEY, (5, 8))
     first = jnp.zeros((7, 5, 1), bool).at[3].set(True)
     never = jnp.zeros((7, 5, 1), bool)
-    whole, memories = net.apply(params, x, start, first)
-    before, _ = net.apply(params, x[:3], start, never[:3])
-    after, last = net.apply(params, x[3:], jnp.zeros((5, 8)), never[3:])
+    whole, memories = apply(params, x, start, first)
+    before, _ = apply(params, x[:3], start, never[:3])
+    after, last = apply(params, x[3:], jnp.zeros((5, 8)), never[3:])
     np.testing.assert_allclose(whole, jnp.concatenate([before, after]), atol=1e-6)
     np.testing.assert_allclose(memories[-1], last[-1], atol=1e-6)
 
@@ -90,7 +90,10 @@ def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
         def loss(*args):
             return jnp.square(one(*args)).sum()
 
-        return [jax.vmap(one)(*args), *jax.vmap(jax.grad(loss, argnums=(0, 1, 2, 3)))(*args)]
+        def both(*args):
+            return [one(*args), *jax.grad(loss, argnums=(0, 1, 2, 3))(*args)]
+
+        return jax.jit(jax.vmap(both))(*args)
 
     for products in (1, 3):
         for ours, plain in zip(run(gru_memories), run(partial(gru_loop, products)), strict=True):
@@ -101,13 +104,13 @@ def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
 def test_a_sequence_equals_its_single_steps(kind):
     """What is computed when acting is what is computed when learning."""
     net = network(kind)
-    params = net.init(KEY)
+    params, apply = jax.jit(net.init)(KEY), jax.jit(net.apply)
     x = jax.random.normal(KEY, (6, 4, 3))
     first = jax.random.bernoulli(KEY, 0.3, (6, 4, 1))
     memory = jnp.zeros((4, net.memory_size))
-    whole, _ = net.apply(params, x, memory, first)
+    whole, _ = apply(params, x, memory, first)
     for t in range(6):
-        out, memories = net.apply(params, x[t : t + 1], memory, first[t : t + 1])
+        out, memories = apply(params, x[t : t + 1], memory, first[t : t + 1])
         memory = memories[0]
         np.testing.assert_allclose(out[0], whole[t], atol=1e-5)
 
@@ -117,20 +120,21 @@ def test_a_sequence_equals_its_single_steps(kind):
 def test_each_agent_is_computed_with_its_groups_parameters(of_agent, kind):
     net = network(kind)
     groups = sharing.Groups(of_agent, tuple(f"g{i}" for i in range(max(of_agent) + 1)))
-    params = sharing.init(groups, net.init, KEY)
+    params = jax.jit(partial(sharing.init, groups, net.init))(KEY)
     x = jax.random.normal(KEY, (5, 4, 3, 3))
     memory = jax.random.normal(KEY, (4, 3, net.memory_size))
     first = jnp.zeros((5, 4, 3, 1), bool)
-    out, memories = sharing.apply(groups, net.apply, params, x, memory, first)
+    out, memories = jax.jit(partial(sharing.apply, groups, net.apply))(params, x, memory, first)
+    apply = jax.jit(net.apply)
     for agent, group in enumerate(of_agent):
         own = jax.tree.map(lambda p, g=group: p[g], params)
-        alone, alone_memories = net.apply(own, x[:, :, agent], memory[:, agent], first[:, :, agent])
+        alone, alone_memories = apply(own, x[:, :, agent], memory[:, agent], first[:, :, agent])
         np.testing.assert_allclose(out[:, :, agent], alone, atol=1e-5)
         np.testing.assert_allclose(memories[:, :, agent], alone_memories, atol=1e-5)
 
 
 def test_groups_are_drawn_differently():
-    params = sharing.init(sharing.Groups((0, 1), ("a", "b")), network().init, KEY)
+    params = sharing.init(sharing.Groups((0, 1), ("a", "b")), jax.jit(network().init), KEY)
     kernel = params["layers"][0]["kernel"]
     assert not np.allclose(kernel[0], kernel[1])
 

@@ -55,9 +55,9 @@ def test_agents_see_their_own_pictures_with_their_groups_network(kind, of_agent)
     """Also that a sequence equals its single steps."""
     net = network(kind)
     shared = SharedNetwork(Groups(of_agent, ("a", "b", "c")[: max(of_agent) + 1]), net)
-    params = shared.init(KEY)
+    params, apply = jax.jit(shared.init)(KEY), jax.jit(net.apply)
     x, first = picture(4, 2, 3), jnp.zeros((4, 2), bool)
-    out, memories = shared.apply(params, x, shared.initial_memory(2), first)
+    out, memories = jax.jit(shared.apply)(params, x, shared.initial_memory(2), first)
     assert out.shape == (4, 2, 3, 3)
     assert memories.shape == (4, 2, 3, net.memory_size)
     for agent, group in enumerate(of_agent):
@@ -65,16 +65,18 @@ def test_agents_see_their_own_pictures_with_their_groups_network(kind, of_agent)
         memory = jnp.zeros((2, net.memory_size))
         for t in range(4):
             now = jax.tree.map(lambda x, t=t, a=agent: x[t : t + 1, :, a], x)
-            alone, memory = net.apply(own, now, memory, jnp.zeros((1, 2, 1), bool))
+            alone, memory = apply(own, now, memory, jnp.zeros((1, 2, 1), bool))
             memory = memory[0]
             np.testing.assert_allclose(out[t, :, agent], alone[0], atol=1e-5)
-    again = shared.apply_each(params, x, jnp.concatenate([jnp.zeros_like(memories[:1]), memories[:-1]]))
+    again = jax.jit(shared.apply_each)(
+        params, x, jnp.concatenate([jnp.zeros_like(memories[:1]), memories[:-1]])
+    )
     np.testing.assert_allclose(again, out, atol=1e-5)
 
 
 def test_uint8_is_scaled_inside_and_other_numbers_are_not():
     net = network(picture=(6, 6))
-    params, x = net.init(KEY), picture(1, 2, shape=(6, 6))
+    params, x = jax.jit(net.init)(KEY), picture(1, 2, shape=(6, 6))
     memory, first = jnp.zeros((2, 0)), jnp.zeros((1, 2, 1), bool)
     bytes_, _ = net.apply(params, x, memory, first)
     numbers, _ = net.apply(params, x._replace(pixels=x.pixels / 255), memory, first)
@@ -85,7 +87,7 @@ def test_uint8_is_scaled_inside_and_other_numbers_are_not():
 
 def test_pixels_and_what_stands_beside_them_both_count():
     net = network()
-    params, x = net.init(KEY), picture(1, 1)
+    params, x = jax.jit(net.init)(KEY), picture(1, 1)
 
     def out(x):
         return net.apply(params, x, jnp.zeros((1, 0)), jnp.zeros((1, 1, 1), bool))[0]
@@ -95,7 +97,7 @@ def test_pixels_and_what_stands_beside_them_both_count():
 
 
 def test_the_weights_of_convolutions_are_orthogonal():
-    params = network(activation="relu").init(KEY)
+    params = jax.jit(network(activation="relu").init)(KEY)
     kernel = params["convolutions"][1]["kernel"]  # (9 * 4, 8)
     np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(8), atol=1e-4)
 
@@ -278,7 +280,7 @@ def test_a_torso_of_ones_own_may_have_a_memory():
 
 def test_a_torso_of_ones_own_draws_its_weights_from_the_key():
     net = Network("custom_torso:Residual", 3, 2, 8, 1, "tanh", False, 1.0)
-    one, two = net.init(KEY), net.init(jax.random.key(1))
+    one, two = map(jax.jit(net.init), (KEY, jax.random.key(1)))
     assert set(one) == {"first", "second", "head"}
     assert not np.allclose(one["first"]["kernel"], two["first"]["kernel"])
     assert not np.allclose(one["head"]["kernel"], two["head"]["kernel"])

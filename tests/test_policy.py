@@ -17,8 +17,8 @@ ALGORITHMS = [name for name in registry.algorithms() if name not in ("heuristic"
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_policy_is_that_of_a_new_learner(algorithm):
     loop = build(algorithm, "debug/two_step")
-    carry = loop.init(jnp.int32(5))
-    assert same(loop.algorithm.policy(carry.learner), loop.init_policy(jnp.int32(5)))
+    policies = jax.jit(lambda seed: (loop.algorithm.policy(loop.init(seed).learner), loop.init_policy(seed)))
+    assert same(*policies(jnp.int32(5)))
 
 
 def test_an_untrained_team_is_made_without_its_replay_buffer():
@@ -35,7 +35,7 @@ def test_memory_is_cleared_row_by_row(algorithm, network):
     """Three episodes at once, the second of which begins anew after two steps."""
     loop = build(algorithm, "switch/2", network=network, last_action=True, reward="mean")
     policy = phalanx.Policy(
-        registry.make_env("switch/2", {}).spec, loop.algorithm, loop.init_policy(jnp.int32(0))
+        registry.make_env("switch/2", {}).spec, loop.algorithm, jax.jit(loop.init_policy)(jnp.int32(0))
     )
     assert policy.acts_on == {"observation", "memory"}
     rng = np.random.default_rng(0)

@@ -205,10 +205,13 @@ def advance(loop, updates):
 
 @pytest.mark.parametrize("algorithm", ["ippo", "mappo"])
 def test_what_stands_in_a_dead_agents_row_changes_nothing(algorithm):
-    """C22: large noise or next to none there, the learner is the same to the bit."""
-    noisy = advance(build(algorithm, Death(garbage=300.0), network="gru"), 4)
-    clean = advance(build(algorithm, Death(garbage=1e-3), network="gru"), 4)  # 0 makes another program
-    assert same(noisy.learner, clean.learner)
+    """C22: large noise or none there, the learner is the same to the bit."""
+
+    @jax.jit  # one program for both
+    def learner(garbage):
+        return advance(build(algorithm, Death(garbage=garbage), network="gru"), 4).learner
+
+    assert same(learner(300.0), learner(0.0))
 
 
 def test_dead_agents_do_not_count_in_policy_loss_entropy_or_advantages():
@@ -259,18 +262,19 @@ class Scaled(Identity):
 @pytest.mark.parametrize("value_norm", ["running", "popart"])
 def test_the_scale_of_rewards_does_not_move_the_policy(value_norm):
     """C24: values are compared with values, returns with returns; a thousandfold reward changes nothing."""
-    actors = []
-    for scale in (1.0, 1000.0):
+
+    @jax.jit  # one program for both
+    def actor(scale):
         loop = build("ippo", Scaled(scale=scale), value_norm=value_norm)
-        carry = jax.jit(loop.init)(jnp.int32(0))
+        carry = loop.init(jnp.int32(0))
         # Before anything was seen values have no scale: begin at 0, which is 0 on every scale.
         params = carry.learner.critic.params
         params = {**params, "head": jax.tree.map(jnp.zeros_like, params["head"])}
         critic = carry.learner.critic._replace(params=params)
         carry = carry._replace(learner=carry.learner._replace(critic=critic))
-        carry = jax.jit(loop.advance)(carry, jnp.int32(5), jnp.int32(10))
-        actors.append(carry.learner.actor.params)
-    for one, thousand in zip(*map(jax.tree.leaves, actors), strict=True):
+        return loop.advance(carry, jnp.int32(5), jnp.int32(10)).learner.actor.params
+
+    for one, thousand in zip(*map(jax.tree.leaves, (actor(1.0), actor(1000.0))), strict=True):
         np.testing.assert_allclose(one, thousand, atol=2e-4)
 
 
@@ -314,12 +318,16 @@ def test_value_of_a_cut_and_of_an_end_are_learnt(algorithm):
     for ends in (False, True):
         options = {"gamma": gamma, "critic_lr": 5e-3, "epochs": 4, "gae_lambda": 0.9, "value_norm_decay": 0.9}
         loop = build(algorithm, Forever(ends=ends, time_limit=length), **options)
-        carry = advance(loop, 150)
-        learner, rollout = carry.learner, rollout_of(loop)[1]
-        values, _ = loop.algorithm.critic.values(
-            learner.critic.params, rollout.observation, learner.critic_memory, rollout.first
-        )
-        values = np.asarray(learner.value_norm.denormalise(values, (0, 0)))
+
+        @jax.jit
+        def learnt(loop=loop):
+            learner, rollout = advance(loop, 150).learner, rollout_of(loop)[1]
+            values, _ = loop.algorithm.critic.values(
+                learner.critic.params, rollout.observation, learner.critic_memory, rollout.first
+            )
+            return rollout, learner.value_norm.denormalise(values, (0, 0))
+
+        rollout, values = jax.device_get(learnt())
         clock = np.round(np.asarray(rollout.observation.obs[..., 1]) * length)
         worth = (
             (1 - gamma ** (length - clock)) / (1 - gamma) if ends else np.full_like(clock, 1 / (1 - gamma))

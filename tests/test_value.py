@@ -25,6 +25,10 @@ def learner_of(name="qmix", env="debug/roles", **options):
     return build(name, env, env_options={"time_limit": 6}, **options)
 
 
+def new_learner(algorithm):
+    return jax.jit(lambda: algorithm.init(jax.random.key(0), 4))()
+
+
 def batch_of(loop, seed=0, episodes=6, longest=6):
     """Random episodes of random lengths, some ended and some cut; everything after the last step is noise."""
     spec, rng = loop.collector.spec, np.random.default_rng(seed)
@@ -61,19 +65,24 @@ def test_targets_equal_a_slow_loop(name, target, double):
     """Step by step through each episode, from the formula; what stands after its end changes nothing."""
     loop = learner_of(name, target=target, double_q=double, n_steps=3, td_lambda=0.7, gamma=0.9)
     algorithm, c = loop.algorithm, loop.algorithm.config
-    learner, other = (algorithm.init(jax.random.key(i), 4) for i in (0, 1))
     batch, length = batch_of(loop)
-    target_weights = Weights(other.actor.params, other.mixer.params)
-    q = algorithm.q_values(learner.actor.params, batch)
-    found = np.asarray(jax.jit(algorithm.targets)(q, target_weights, batch))
-    after = np.asarray(algorithm.q_values(target_weights.actor, batch))
-    q, avail = np.asarray(q), np.asarray(batch.observation.avail)
+
+    @jax.jit
+    def compute():
+        learner, other = (algorithm.init(jax.random.key(i), 4) for i in (0, 1))
+        target_weights = Weights(other.actor.params, other.mixer.params)
+        q = algorithm.q_values(learner.actor.params, batch)
+        after = algorithm.q_values(target_weights.actor, batch)
+        return target_weights, q, after, algorithm.targets(q, target_weights, batch)
+
+    target_weights, q, after, found = jax.device_get(compute())
+    mix, avail = jax.jit(algorithm.mix), np.asarray(batch.observation.avail)
 
     def mixed(t, n, action):
         chosen = np.array([after[t, n, a, u] for a, u in enumerate(action)])
         best = np.where(avail[t, n], after[t, n], -np.inf).max(-1)
         args = (chosen, best, np.array(action), np.asarray(batch.observation.state)[t, n])
-        return np.asarray(algorithm.mix(target_weights.mixer, *map(jnp.asarray, args)))
+        return np.asarray(mix(target_weights.mixer, *args))
 
     for n, steps in enumerate(length):
         reward = np.asarray(batch.reward[:, n])[:, : 1 if algorithm.team_value else None]
@@ -111,7 +120,7 @@ def test_what_stands_behind_an_episode_changes_nothing(name):
     """Noise there, or zeros: the same loss and the same gradient."""
     loop = learner_of(name)
     algorithm = loop.algorithm
-    learner = algorithm.init(jax.random.key(0), 4)
+    learner = new_learner(algorithm)
     batch, length = batch_of(loop)
     rows = jnp.arange(len(batch.valid) + 1)[:, None] <= length
 
@@ -137,7 +146,7 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
     """The same loss and the same gradient, from fewer columns."""
     loop = learner_of(name, target=target)
     algorithm = loop.algorithm
-    learner = algorithm.init(jax.random.key(0), 4)
+    learner = new_learner(algorithm)
     batch, _ = batch_of(loop, episodes=9)
     packed = replay.packed(batch)
     columns = int(packed.valid.any(0).sum())
@@ -173,30 +182,29 @@ def test_an_illegal_next_action_never_moves_a_target():
     """C13: however much it would be worth, by either network."""
     loop = learner_of("qmix")
     algorithm = loop.algorithm
-    learner = algorithm.init(jax.random.key(0), 4)
+    learner = new_learner(algorithm)
     batch, _ = batch_of(loop)
-    q = algorithm.q_values(learner.actor.params, batch)
+    q = jax.jit(algorithm.q_values)(learner.actor.params, batch)
     huge = jnp.where(batch.observation.avail, q, 1e6)
-    plain = algorithm.targets(q, learner.target, batch)
-    np.testing.assert_array_equal(algorithm.targets(huge, learner.target, batch), plain)
+    targets = jax.jit(algorithm.targets)
+    plain = targets(q, learner.target, batch)
+    np.testing.assert_array_equal(targets(huge, learner.target, batch), plain)
     np.testing.assert_array_equal(best_of(huge, batch), best_of(q, batch))
 
 
-def mixer_of(name, seed=0, **options):
-    loop = learner_of(name, **options)
-    algorithm, spec = loop.algorithm, loop.collector.spec
-    params = jax.tree.map(lambda x: x[None], algorithm.init_mixer(jax.random.key(seed)))
-    return algorithm, spec, params
+def new_mixer(algorithm, seed=0):
+    return jax.tree.map(lambda x: x[None], algorithm.init_mixer(jax.random.key(seed)))
 
 
 def slopes_of_qmix(value_size, state_size, **options):
     """Derivatives of a new mixer's value in each agent's, (300, A), at random values and states."""
-    algorithm, spec, params = mixer_of("qmix", **options)
+    loop = learner_of("qmix", **options)
+    algorithm, spec = loop.algorithm, loop.collector.spec
     keys = jax.random.split(jax.random.key(1), 2)
     chosen = value_size * jax.random.normal(keys[0], (300, spec.n_agents))
     state = state_size * jax.random.normal(keys[1], (300, spec.state_size))
     action = jnp.zeros((300, spec.n_agents), int)
-    return jax.grad(lambda q: algorithm.mix(params, q, q, action, state).sum())(chosen)
+    return jax.jit(jax.grad(lambda q: algorithm.mix(new_mixer(algorithm), q, q, action, state).sum()))(chosen)
 
 
 @pytest.mark.parametrize("options", [{}, {"positive": "softplus", "hyper_layers": 1}])
@@ -214,8 +222,12 @@ def test_a_new_qmix_mixer_does_not_amplify_what_agents_overestimate(size):
 @pytest.mark.parametrize("name", ["vdn", "qmix", "qplex"])
 def test_the_best_joint_action_is_each_agents_best(name):
     """Individual-global-max, by enumeration of all joint actions."""
-    for seed in range(5):
-        algorithm, spec, params = mixer_of(name, seed)
+    loop = learner_of(name)
+    algorithm, spec = loop.algorithm, loop.collector.spec
+
+    @jax.jit
+    def enumerated(seed):
+        params = new_mixer(algorithm, seed)
         keys = jax.random.split(jax.random.key(seed), 2)
         q = 3 * jax.random.normal(keys[0], (spec.n_agents, spec.n_actions))
         state = jax.random.normal(keys[1], (spec.state_size,))
@@ -225,7 +237,10 @@ def test_the_best_joint_action_is_each_agents_best(name):
         chosen = jnp.take_along_axis(q[None], grid[..., None], -1)[..., 0]
         best = jnp.broadcast_to(q.max(-1), chosen.shape)
         total = algorithm.mix(params, chosen, best, grid, jnp.broadcast_to(state, (len(grid), len(state))))
-        np.testing.assert_array_equal(grid[total[:, 0].argmax()], q.argmax(-1))
+        return grid[total[:, 0].argmax()], q.argmax(-1)
+
+    for seed in range(5):
+        np.testing.assert_array_equal(*enumerated(seed))
 
 
 def test_values_are_logged_by_group_where_agents_learn_their_own():
@@ -289,12 +304,12 @@ def test_values_when_acting_are_those_of_learning():
     def acting(obs, memory, first):
         return algorithm.actor.outputs(learner.actor.params, obs[None], memory, first[None])[0][0]
 
-    acted = np.asarray(jax.vmap(acting)(rollout.observation.obs, rollout.memory, rollout.first))
-    kept = replay.add(learner.replay, replay.without_state(rollout))
+    acted = np.asarray(jax.jit(jax.vmap(acting))(rollout.observation.obs, rollout.memory, rollout.first))
+    kept = jax.jit(replay.add)(learner.replay, replay.without_state(rollout))
     count = int(kept.count)
     assert count > 2
-    episodes = replay.sample(kept, jax.random.key(0), count)
-    learnt = np.asarray(algorithm.q_values(learner.actor.params, episodes))
+    episodes = jax.device_get(jax.jit(replay.sample, static_argnums=2)(kept, jax.random.key(0), count))
+    learnt = np.asarray(jax.jit(algorithm.q_values)(learner.actor.params, episodes))
     seen = np.asarray(rollout.observation.obs)
     for n in range(count):
         for t in np.flatnonzero(episodes.valid[:, n]):

@@ -70,6 +70,8 @@ class Loop:
         self.collector = collector
         self.algorithm: Algorithm = collector.algorithm
         self.length = self.algorithm.steps_per_update // collector.envs
+        # Traced once although used twice, for shapes and in a program, which is the same as without it.
+        self._learn = jax.jit(lambda *args: self.algorithm.update(*args), inline=True)
 
     @cached_property
     def shapes(self) -> tuple[PyTree, Transition]:
@@ -83,7 +85,7 @@ class Loop:
         def update(rollout: Transition) -> dict[str, Array]:
             key, clock = jax.random.key(0), Clock(jnp.float32(0), jnp.float32(1))
             learner = self.algorithm.init(key, self.collector.envs)
-            return self.algorithm.update(learner, rollout, key, clock)[1]
+            return self._learn(learner, rollout, key, clock)[1]
 
         of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes[1])
         return jax.eval_shape(update, of_seed)
@@ -135,7 +137,7 @@ class Loop:
         key, update_key = jax.random.split(carry.key)
         done = carry.updates.astype(jnp.float32)
         clock = Clock(done * self.algorithm.steps_per_update, budget)
-        learner, metrics = self.algorithm.update(carry.learner, rollout, update_key, clock)
+        learner, metrics = self._learn(carry.learner, rollout, update_key, clock)
         episodes = _ended(rollout.completed, rollout.info)
         seen, tally = rollout.observation, carry.tally
         return carry._replace(
