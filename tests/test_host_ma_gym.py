@@ -91,6 +91,13 @@ def test_a_seed_decides_an_episode():
     assert (one[0][drawn] != env.reset(6).observation.state[drawn]).all()
 
 
+def test_lumberjacks_forget_the_episode_before():
+    env = ma_gym.Adapter("Lumberjacks-v0")
+    one, other, again = (env.reset(seed).observation.state[0] for seed in (1, 2, 1))
+    assert one == again
+    assert one != other
+
+
 def test_mistakes_are_one_line(monkeypatch):
     with pytest.raises(PhalanxError, match="ma_gym/Switch9-v0: No registered env"):
         ma_gym.Adapter("Switch9-v0")
