@@ -1,5 +1,6 @@
 """Stand-ins for ma-gym and Google football, which need old versions of gym and a Python of their own."""
 
+import pickle
 import random
 import types
 
@@ -42,7 +43,8 @@ class Corridor:
         return self._seen()
 
     def _seen(self):
-        return [[self.noise + random.random()] + [place] * (i + 1) for i, place in enumerate(self.places)]
+        drawn = [self.noise, random.random(), 0.5, 0.5]
+        return [[drawn[agent]] + [place] * (agent + 1) for agent, place in enumerate(self.places)]
 
     def step(self, actions):
         assert all(type(action) is int for action in actions)
@@ -70,12 +72,25 @@ class Endless(Corridor):
         super().__init__()
 
 
+class Lumberjacks(Corridor):
+    """Begins where the episode before began, and then a little further."""
+
+    begins = 0
+
+    def reset(self):
+        self.begins += 1
+        super().reset()
+        self.noise = self.noise * (self.begins > 1) + self.begins
+        return self._seen()
+
+
 class GymError(Exception):
     pass
 
 
 def make(name, **options):
     known = {"Switch2-v0": Corridor, "TrafficJunction4-v0": Corridor, "PongDuel-v0": Endless}
+    known["Lumberjacks-v0"] = Lumberjacks
     if name not in known:
         raise GymError(f"No registered env with id: {name}")
     return known[name](**options)
@@ -118,11 +133,15 @@ class Football:
     Ball and players move to the right. The seed of an episode decides how fast; a shot (action 12) scores.
     """
 
-    closed = 0
+    closed = rendering = 0
 
     def __init__(self, env_name, stacked, representation, rewards, render, players, options):
         assert options == {"reverse_team_processing": False}
         assert render == representation.startswith("pixels")
+        message = "Environment does not support multiple rendering instances in the same process."
+        assert not (render and self.rendering), message
+        self.render = render
+        type(self).rendering += render
         self.roles, self.players = SCENARIOS[env_name], players
         self.representation, self.checkpoints = representation, "checkpoints" in rewards
         channels = {"extracted": 4, "pixels": 3, "pixels_gray": 1}.get(representation, 0) * (
@@ -148,7 +167,8 @@ class Football:
             "score": self.score,
             "steps_left": DURATION - self.steps,
         }
-        return [{**shared, "active": player + 1} for player in range(self.players)]
+        first = len(self.roles) - self.players  # the goalkeeper is the last to be controlled
+        return [{**shared, "active": first + player} for player in range(self.players)]
 
     def _seen(self):
         shape = self.observation_space.shape
@@ -169,8 +189,15 @@ class Football:
         done = goal or self.owner == 1 or self.steps >= DURATION
         return self._seen(), reward if self.players > 1 else reward[0], done, {"score_reward": int(goal)}
 
+    def get_state(self):
+        return pickle.dumps((self.speed, self.x, self.score, self.steps, self.owner))
+
+    def set_state(self, state):
+        self.speed, self.x, self.score, self.steps, self.owner = pickle.loads(state)
+
     def close(self):
         type(self).closed += 1
+        type(self).rendering -= self.render
 
 
 def create_environment(
@@ -192,7 +219,7 @@ def install_football(monkeypatch):
         {
             "gfootball.env": {"create_environment": create_environment},
             "gfootball.env.config": {"Config": Config},
-            "gfootball.env.scenario_builder": {"all_scenarios": lambda: list(SCENARIOS)},
+            "gfootball.env.scenario_builder": {"all_scenarios": lambda: [*SCENARIOS, "tests"]},
             "gfootball.env.wrappers": {
                 "Simple115StateWrapper": types.SimpleNamespace(convert_observation=simple115)
             },

@@ -197,14 +197,17 @@ def test_every_metric_is_on_its_page_or_a_common_one(name):
 def commands() -> list[str]:
     """Every `phalanx train ...` in the code blocks of the pages.
 
-    But for those with a word to be filled in, or with a class of an example: test_extend.py runs these.
+    But for those with a word to be filled in, with a Python that is not here, or with a class of an example:
+    test_extend.py runs these.
     """
     found = []
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
         for block in re.findall(r"^```.*?^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             found += re.findall(r"^phalanx train .*", block.replace("\\\n", " "), re.MULTILINE)
     return [
-        line for line in dict.fromkeys(found) if not re.search(r"\b(ALGORITHM|ENV|RUN|MAP)\b|\w:[A-Z]", line)
+        line
+        for line in dict.fromkeys(found)
+        if not re.search(r"\b(ALGORITHM|ENV|RUN|MAP)\b|\w:[A-Z]|--worker-python", line)
     ]
 
 

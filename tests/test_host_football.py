@@ -10,7 +10,7 @@ from phalanx.envs.host import football
 from phalanx.errors import PhalanxError
 
 NAME = "academy_3_vs_1_with_keeper"
-IDLE = np.zeros(3, np.int32)
+IDLE = np.zeros(4, np.int32)
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,8 @@ def package(monkeypatch):
 def test_the_spec():
     spec = football.Adapter(NAME).spec
     assert spec.name == f"football/{NAME}"
-    assert spec.agents == ("player_0", "player_1", "player_2")
-    assert spec.agent_types == ("central_midfield",) * 3
+    assert spec.agents == ("player_0", "player_1", "player_2", "player_3")
+    assert spec.agent_types == ("goalkeeper", *("central_midfield",) * 3)
     assert (spec.obs_size, spec.state_size, spec.n_actions, spec.time_limit) == (115, 115, 19, DURATION)
     assert spec.obs_features[0][88:94] == (
         "ball_x",
@@ -39,8 +39,8 @@ def test_the_spec():
 
 
 def test_one_player_has_arrays_too():
-    env = football.Adapter("academy_empty_goal_close")
-    assert env.spec.agent_types == ("central_front",)
+    env = football.Adapter("academy_empty_goal_close", players=1)
+    assert env.spec.agent_types == ("player",)  # the game may give it any body
     env.reset(0)
     now = env.step(np.array([12]))
     assert now.observation.obs.shape == (1, 115)
@@ -51,11 +51,11 @@ def test_one_player_has_arrays_too():
 def test_a_goal_wins_and_terminates():
     env = football.Adapter(NAME)
     env.reset(0)
-    steps = [env.step(IDLE), env.step(np.array([0, 12, 0]))]
+    steps = [env.step(IDLE), env.step(np.array([0, 12, 0, 0]))]
     assert [(s.terminated, s.truncated, s.won) for s in steps] == [(False, False, False), (True, False, True)]
-    np.testing.assert_array_equal(steps[1].reward, np.ones(3, np.float32))
+    np.testing.assert_array_equal(steps[1].reward, np.ones(4, np.float32))
     env.reset(0)
-    lost = env.step(np.array([13, 0, 0]))
+    lost = env.step(np.array([13, 0, 0, 0]))
     assert (lost.terminated, lost.truncated, lost.won) == (True, False, False)
 
 
@@ -63,7 +63,7 @@ def test_the_end_of_the_time_truncates_unless_it_is_a_goal():
     env = football.Adapter(NAME)
     for last, end in ((0, (False, True, False)), (12, (True, False, True))):
         env.reset(0)
-        steps = [env.step(IDLE) for _ in range(DURATION - 1)] + [env.step(np.full(3, last))]
+        steps = [env.step(IDLE) for _ in range(DURATION - 1)] + [env.step(np.full(4, last))]
         assert [s.terminated or s.truncated for s in steps] == [False] * (DURATION - 1) + [True]
         assert (steps[-1].terminated, steps[-1].truncated, steps[-1].won) == end
 
@@ -76,9 +76,14 @@ def test_pictures(representation, stacked, channels):
     env = football.Adapter(NAME, representation=representation, stacked=stacked)
     spec, first = env.spec, env.reset(0)
     assert (spec.obs_shape, spec.obs_dtype, spec.obs_size) == ((72, 96, channels), "uint8", 0)
-    assert first.observation.obs.shape == (3, 72, 96, channels)
+    assert first.observation.obs.shape == (4, 72, 96, channels)
     assert first.observation.obs.dtype == np.uint8
     assert first.observation.state.shape == (115,)
+    assert env.get_state() is None
+    if representation.startswith("pixels"):
+        with pytest.raises(PhalanxError, match="renders one environment a process"):
+            env.copy()
+    env.close()
 
 
 def test_a_seed_decides_an_episode():
@@ -94,19 +99,30 @@ def test_a_seed_decides_an_episode():
     np.testing.assert_array_equal(one, play(env.copy(), 2**63 + 5))
 
 
+def test_a_running_game_can_be_saved():
+    env, other = football.Adapter(NAME), football.Adapter(NAME)
+    env.reset(3)
+    now = env.step(IDLE)
+    other.reset(4)
+    restored = other.set_state(env.get_state())
+    np.testing.assert_array_equal(restored.obs, now.observation.obs)
+    np.testing.assert_array_equal(restored.state, now.observation.state)
+    np.testing.assert_array_equal(other.step(IDLE).observation.obs, env.step(IDLE).observation.obs)
+
+
 def test_rewards():
     env = football.Adapter(NAME, reward="checkpoints")
     env.reset(0)
-    np.testing.assert_allclose(env.step(IDLE).reward, [0.1, 0, 0])
+    np.testing.assert_allclose(env.step(IDLE).reward, [0.1, 0, 0, 0])
     assert not env.spec.common_reward
     env = football.Adapter(NAME, reward="shaped")
     env.reset(0)
-    steps = [env.step(IDLE), env.step(np.array([12, 0, 0]))]
+    steps = [env.step(IDLE), env.step(np.array([12, 0, 0, 0]))]
     speed = env._env.speed
-    np.testing.assert_allclose(steps[0].reward, np.full(3, speed), rtol=1e-5)
-    np.testing.assert_allclose(steps[1].reward, np.full(3, 1 + speed), rtol=1e-5)
+    np.testing.assert_allclose(steps[0].reward, np.full(4, speed), rtol=1e-5)
+    np.testing.assert_allclose(steps[1].reward, np.full(4, 1 + speed), rtol=1e-5)
     env.reset(0)
-    np.testing.assert_allclose(env.step(np.array([13, 0, 0])).reward, np.full(3, speed - 0.01), rtol=1e-4)
+    np.testing.assert_allclose(env.step(np.array([13, 0, 0, 0])).reward, np.full(4, speed - 0.01), rtol=1e-4)
 
 
 def test_a_reward_of_ones_own(tmp_path, monkeypatch):
@@ -117,7 +133,7 @@ def test_a_reward_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     env = football.Adapter(NAME, reward="my_reward:ten_times")
     env.reset(0)
-    np.testing.assert_array_equal(env.step(np.array([12, 0, 0])).reward, [10, 11, 12])
+    np.testing.assert_array_equal(env.step(np.array([12, 0, 0, 0])).reward, [10, 11, 12, 13])
     for wrong, said in (
         ("my_reward:number", "is not a function"),
         ("my_reward:nothing", "cannot import the reward .*nothing"),

@@ -63,6 +63,11 @@ def test_the_time_limit_truncates_those_who_had_not_ended():
     shorter.reset(1)
     assert [shorter.step(STAY).truncated for _ in range(2)] == [False, True]
     assert shorter.spec.time_limit == 2
+    longer = ma_gym.Adapter("Switch2-v0", time_limit=7)
+    longer.reset(1)
+    assert [(s.terminated, s.truncated) for s in (longer.step(STAY) for _ in range(6))] == [
+        (False, False)
+    ] * 6
     assert ma_gym.Adapter("Switch2-v0", extra={"max_steps": 3}).spec.time_limit == 3
 
 
@@ -82,7 +87,15 @@ def test_a_seed_decides_an_episode():
     other.reset(7)
     np.testing.assert_array_equal(one, play(env, lambda: other.step(STAY)))
     np.testing.assert_array_equal(one, play(ma_gym.Adapter("TrafficJunction4-v0"), random.random))
-    assert not np.array_equal(one[0], env.reset(6).observation.state)
+    drawn = [0, 2]  # from the environment's generator, and from the global one
+    assert (one[0][drawn] != env.reset(6).observation.state[drawn]).all()
+
+
+def test_lumberjacks_forget_the_episode_before():
+    env = ma_gym.Adapter("Lumberjacks-v0")
+    one, other, again = (env.reset(seed).observation.state[0] for seed in (1, 2, 1))
+    assert one == again
+    assert one != other
 
 
 def test_mistakes_are_one_line(monkeypatch):

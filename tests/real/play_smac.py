@@ -1,6 +1,7 @@
-"""Check the adapter of SMAC against SMAC's own class, on a stand-in for the game. Run by test_real_smac.py.
+"""Check the adapters of SMAC and SMACv2 with their own classes, on a stand-in for the game.
 
-Usage: python play_smac.py PACKAGE, with the folder of phalanx, in a Python with SMAC.
+Usage: python play_smac.py PACKAGE smac|smacv2, with the folder of phalanx, in a Python that has them.
+Both do not go into one process: pysc2 refuses maps of the same name.
 """
 
 import os
@@ -14,10 +15,6 @@ for name, path in (("phalanx", sys.argv[1]), ("phalanx.envs", os.path.join(sys.a
     sys.modules[name] = types.ModuleType(name)  # as a worker does: without JAX
     sys.modules[name].__path__ = [path]
 
-from smac.env import StarCraft2Env  # noqa: E402
-
-from phalanx.envs.host.smac import Adapter  # noqa: E402
-
 
 def chosen(avail, attack):
     """An action for each agent: the last available one, an attack where it can, or the first."""
@@ -25,6 +22,10 @@ def chosen(avail, attack):
 
 
 def check_parity():
+    from smac.env import StarCraft2Env
+
+    from phalanx.envs.host.smac import Adapter
+
     env, real = Adapter("2s3z"), StarCraft2Env("2s3z", seed=11, continuing_episode=True)
     now = env.reset(11)
     real.reset()
@@ -59,6 +60,8 @@ def episode(env, seed, attack=True):
 
 
 def check_episodes():
+    from phalanx.envs.host.smac import Adapter
+
     env = Adapter("3m")
     first, states = episode(env, 3)
     again, others = episode(env, 3)
@@ -77,12 +80,33 @@ def check_episodes():
     return [first.won, again.won]
 
 
+def check_smacv2():
+    """Teams and starts are drawn by the seed of an episode, also in a running game and in another one."""
+    from phalanx.envs.host.smacv2 import Adapter
+
+    env = Adapter("10gen_terran", n_units=4, n_enemies=5)
+    other = env.copy()
+    first = env.reset(1).observation
+    assert first.obs.shape == (4, env.spec.obs_size)
+    assert first.state.shape == (env.spec.state_size,)
+    assert first.avail.shape == (4, env.spec.n_actions)
+    ends = [episode(env, seed) for seed in (2, 1)]
+    # The game has fought for one loop when an episode begins, by its own random numbers.
+    assert np.abs(ends[0][1][0] - first.state).max() > 0.1
+    np.testing.assert_allclose(ends[1][1][0], first.state, atol=0.05)
+    np.testing.assert_allclose(other.reset(1).observation.obs, first.obs, atol=0.05)
+    assert games() == 2
+    env.close()
+    other.close()
+    return [end.won for end, _ in ends]
+
+
 def games():
     """How many games this process has running."""
     found = subprocess.run(["pgrep", "-P", str(os.getpid()), "SC2_x64"], stdout=subprocess.PIPE, check=False)
     return len(found.stdout.split())
 
 
-wins = [check_parity(), *check_episodes()]
+wins = check_smacv2() if sys.argv[2] == "smacv2" else [check_parity(), *check_episodes()]
 assert games() == 0
 print("wins", wins)

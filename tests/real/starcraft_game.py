@@ -19,7 +19,12 @@ SIZE = 32
 MOVE, ATTACK = 16, 23
 SPEED, RANGE, DAMAGE = 0.14, 6.0, 1.0  # a game loop
 # Allies by SMAC's own numbers, from the smallest; enemies by the game's.
-TEAMS = {"3m": ([(2000, 3)], [(48, 3)]), "2s3z": ([(2000, 2), (2001, 3)], [(74, 2), (73, 3)])}
+# The map of SMACv2 is empty: the environment creates its units.
+TEAMS = {
+    "32x32_flat": ([], []),
+    "3m": ([(2000, 3)], [(48, 3)]),
+    "2s3z": ([(2000, 2), (2001, 3)], [(74, 2), (73, 3)]),
+}
 
 
 class World:
@@ -35,9 +40,11 @@ class World:
         for owner, x, team in ((1, 9.0, self.teams[0]), (2, 17.0, self.teams[1])):
             for kind, count in team:
                 for _ in range(count):
-                    self.tags += 1
-                    y = 16.0 + self.random.uniform(-3.0, 3.0)
-                    self.units[self.tags] = [kind, owner, x, y, 45.0]
+                    self.create(kind, owner, x, 16.0 + self.random.uniform(-3.0, 3.0))
+
+    def create(self, kind, owner, x, y):
+        self.tags += 1
+        self.units[self.tags] = [kind, owner, x, y, 45.0]
 
     def command(self, order):
         for tag in order.unit_tags:
@@ -129,6 +136,13 @@ class Answers:
     def debug(self, asked, _):
         for each in asked.debug:
             self.world.kill(each.kill_unit.tag)
+            if each.HasField("create_unit"):
+                new = each.create_unit
+                self.world.create(new.unit_type, new.owner, new.pos.x, new.pos.y)
+
+    def data(self, _, answer):
+        for kind in range(2009):  # SMACv2's own unit types are the last nine
+            answer.units.add(unit_id=kind, name=str(kind))
 
     def step(self, asked, _):
         self.world.step(asked.count)

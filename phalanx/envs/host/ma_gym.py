@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -63,12 +64,14 @@ class Adapter(HostEnv):
         self._draws_globally = self.variant.startswith("TrafficJunction")
 
     def _made(self, gym: Any, name: str) -> Any:
-        """Make the environment, and set `_limit`."""
+        """Make the environment, and set `_make` and `_limit`."""
+        self._make = functools.partial(gym.make, self.variant, **self.extra)
         try:
-            env = gym.make(self.variant, **self.extra)
+            env = self._make()
             takes = inspect.signature(type(env.unwrapped).__init__).parameters
             if "max_steps" in takes and self.time_limit:
-                env = gym.make(self.variant, max_steps=self.time_limit, **self.extra)
+                self._make = functools.partial(self._make, max_steps=self.time_limit)
+                env = self._make()
         except (gym.error.Error, TypeError, AssertionError) as error:
             raise PhalanxError(f"{name}: {error}") from None
         own = self.extra.get("max_steps", takes["max_steps"].default) if "max_steps" in takes else None
@@ -104,6 +107,11 @@ class Adapter(HostEnv):
 
     def reset(self, seed: int) -> HostStep:
         self._steps, self._ended = 0, np.zeros(len(self._counts), bool)
+        if self.variant.startswith("Lumberjacks"):
+            # It shuffles the grid by comparison with that of the episode before, and not at all in the first.
+            self._env.close()
+            self._env = self._make()
+            self._env.reset()
         self._env.seed(seed32(seed))
         self._random.seed(seed32(seed))
         with self._random:
