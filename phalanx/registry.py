@@ -1,7 +1,7 @@
 """Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
-other list to edit. Names and one-line descriptions are read from the source files without
+other list to edit. A family of environments with `OPEN = True` also takes names that only its package knows. Names and one-line descriptions are read from the source files without
 running them, so that listing costs no import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
@@ -59,11 +59,17 @@ def _first_line(tree: ast.Module) -> str:
 
 def _names(tree: ast.Module) -> dict[str, str]:
     """What a module lists as `NAMES`: a dictionary of lines, or a tuple when its docstring says it all."""
+    value = _assigned(tree, "NAMES")
+    names = ast.literal_eval(value) if value else {}
+    return names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What a module assigns to `name`."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES":
-            names = ast.literal_eval(node.value)
-            return names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
-    return {}
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return node.value
+    return None
 
 
 # Entry points of installed packages
@@ -146,14 +152,31 @@ def _built_in_envs() -> dict[str, str]:
 
 
 @cache
+def _open_families() -> frozenset[str]:
+    """Families that also have names beyond their `NAMES`, which only their package knows: `OPEN = True`."""
+    found = set()
+    for family, source in _modules("envs", NOT_ENVS).items():
+        value = _assigned(ast.parse(source.read_text(encoding="utf-8")), "OPEN")
+        if isinstance(value, ast.Constant) and value.value is True:
+            found.add(family)
+    return frozenset(found)
+
+
+@cache
 def envs() -> dict[str, str]:
     """Every environment's name and a line about it."""
     return _listed("envs", _built_in_envs())
 
 
+def _is_open(env: str) -> bool:
+    """Whether a name is for its family to know: `jaxmarl/ANYTHING`."""
+    family, _, variant = env.partition("/")
+    return bool(variant) and family in _open_families()
+
+
 def is_built_in(env: str) -> bool:
     """Whether an environment is part of phalanx."""
-    return env in _built_in_envs()
+    return env in _built_in_envs() or (_is_open(env) and env not in _installed("envs"))
 
 
 def _preset_folders() -> Iterator[tuple[str, Path]]:
@@ -247,7 +270,7 @@ def _env_entry(name: str) -> tuple[type[Env], Mapping[str, Any]]:
 
         target, origin = external
         return import_class(target, Env, "environment", origin), {}
-    if name not in envs():
+    if name not in envs() and not _is_open(name):
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
     family, _, variant = name.partition("/")
     return importlib.import_module(f"phalanx.envs.{family}").entry(variant)
