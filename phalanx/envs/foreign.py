@@ -3,6 +3,8 @@
 import contextlib
 import importlib
 import io
+import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +19,27 @@ from phalanx.types import Array, PyTree
 def package(name: str, install: str = "") -> Any:
     """Import a package: an extra of phalanx of the same name, or what `install` says."""
     try:
-        # Standard output belongs to the command: some packages print while they are imported.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with _silence():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = (error.name or name).partition(".")[0]
         why = f"this environment needs the package {name}"
         why += "" if missing == name else f", which needs {missing}"
         raise PhalanxError(f"{why}: pip install '{install or f'phalanx[{name}]'}'") from None
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep standard output clean: it belongs to the command, and some packages print while they are imported.
+
+    `sys.__stdout__` too, since one of them puts it in the place of `sys.stdout`.
+    """
+    before = sys.stdout, sys.__stdout__, sys.stderr
+    sys.stdout = sys.__stdout__ = io.StringIO()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.__stdout__, sys.stderr = before
 
 
 def prefixed(prefix: str, size: int) -> tuple[str, ...]:
