@@ -29,6 +29,10 @@ device.configure()
 
 # `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
 LONG = bool(os.environ.get("PHALANX_LONG"))
+# Those of other packages have tests of their own: tests/test_foreign_compiled.py.
+OWN_ENVS = [
+    name for name in registry.envs() if name.partition("/")[0] not in ("jaxmarl", "jumanji", "gymnax")
+]
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 

@@ -29,6 +29,22 @@ def package(name: str, install: str = "") -> Any:
 
 
 @contextlib.contextmanager
+def building(name: str) -> Iterator[None]:
+    """Make an environment of a package.
+
+    Arrays that it keeps must be constants of every program, also when it is first asked for within a trace.
+    """
+    try:
+        with jax.ensure_compile_time_eval():
+            yield
+    except PhalanxError:
+        raise
+    except Exception as error:  # constructors of other packages may raise anything
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise PhalanxError(f"cannot build {name}: {reason}") from None
+
+
+@contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Keep standard output clean: it belongs to the command, and some packages print while they are imported.
 

@@ -8,7 +8,7 @@ import jax
 
 from phalanx.config import option
 from phalanx.envs.base import Env
-from phalanx.envs.foreign import Hands, Sight, like, package
+from phalanx.envs.foreign import Hands, Sight, building, like, package
 from phalanx.errors import PhalanxError, suggest
 from phalanx.types import Array, EnvSpec, PyTree, TimeStep
 
@@ -42,7 +42,7 @@ class Gymnax(Env):
     def _made(self) -> tuple[Any, Any, int]:
         """The environment of gymnax, its parameters, and the time limit."""
         gymnax = package("gymnax")
-        with jax.ensure_compile_time_eval():
+        with building(f"gymnax/{self.id}"):
             world, params = gymnax.make(self.id)
         limit = self.time_limit or int(params.max_steps_in_episode)
         return world, params.replace(max_steps_in_episode=limit + 1), limit

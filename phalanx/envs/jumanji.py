@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env, numbered
-from phalanx.envs.foreign import Hands, Sight, like, package
+from phalanx.envs.foreign import Hands, Sight, building, like, package
 from phalanx.errors import PhalanxError, suggest
 from phalanx.types import Array, EnvSpec, PyTree, TimeStep
 
@@ -72,8 +72,7 @@ class Jumanji(Env):
     def world(self) -> Any:
         """The environment of Jumanji."""
         jumanji = package("jumanji")
-        # Arrays that it keeps must be constants of every program, also when it is first asked for within a trace.
-        with jax.ensure_compile_time_eval():
+        with building(f"jumanji/{self.id}"):
             takes_limit = "time_limit" in inspect.signature(type(jumanji.make(self.id)).__init__).parameters
             limit = {"time_limit": self._limit + 1} if takes_limit else {}
             return jumanji.make(self.id, **limit, **self.arguments())
@@ -87,7 +86,9 @@ class Jumanji(Env):
         """How many values each number of an action has."""
         spec = self.world.action_spec
         if not hasattr(spec, "num_values"):
-            raise PhalanxError(f"jumanji/{self.id} has actions that phalanx cannot give: {type(spec).__name__}")
+            raise PhalanxError(
+                f"jumanji/{self.id} has actions that phalanx cannot give: {type(spec).__name__}"
+            )
         return tuple(np.atleast_1d(spec.num_values).tolist())
 
     @cached_property
@@ -98,12 +99,16 @@ class Jumanji(Env):
     def hands(self) -> Hands:
         joint = math.prod(self.sizes)
         if joint > MOST_ACTIONS:
-            raise PhalanxError(f"jumanji/{self.id} has {joint:,} actions; phalanx takes up to {MOST_ACTIONS:,}")
+            raise PhalanxError(
+                f"jumanji/{self.id} has {joint:,} actions; phalanx takes up to {MOST_ACTIONS:,}"
+            )
         return Hands((joint,))
 
     @cached_property
     def sight(self) -> Sight:
-        return Sight.of(self.names, jax.eval_shape(self.views, self._start[1].observation), counts=self.counts)
+        return Sight.of(
+            self.names, jax.eval_shape(self.views, self._start[1].observation), counts=self.counts
+        )
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -168,8 +173,10 @@ class Foraging(Team):
 
     agents: int = option(2, "number of agents", at_least=1)
     food: int = option(2, "number of food items", at_least=1)
-    size: int = option(8, "rows and columns of the grid", at_least=5)
-    sight_range: int | None = option(None, "cells seen in each direction (default: the whole grid)", at_least=1)
+    size: int = option(8, "rows and columns of the grid", at_least=4)
+    sight_range: int | None = option(
+        None, "cells seen in each direction (default: the whole grid)", at_least=1
+    )
     cooperative: bool = option(True, "all food needs all agents")
     penalty: float = option(0.0, "cost of loading food that is too heavy", at_least=0)
 

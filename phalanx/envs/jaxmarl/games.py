@@ -89,7 +89,9 @@ class Mpe(World):
 
     def details(self) -> dict[str, Any]:
         classes = self.world.classes
-        kind = {agent: name for name, of in classes.items() for agent in ([of] if isinstance(of, str) else of)}
+        kind = {
+            agent: name for name, of in classes.items() for agent in ([of] if isinstance(of, str) else of)
+        }
         types = tuple(kind[a] for a in self.world.agents)
         teams = tuple("agents" if each == "agents" else "adversaries" for each in types)
         return {"agent_types": types, "teams": teams if len(classes) > 1 else ()}
@@ -129,9 +131,7 @@ class CoinGame(World):
 
     def build(self) -> Any:
         # One game more than is played: its start is what the last step sees.
-        return package("jaxmarl").make(
-            self.id, num_inner_steps=self.steps, num_outer_steps=self.games + 1
-        )
+        return package("jaxmarl").make(self.id, num_inner_steps=self.steps, num_outer_steps=self.games + 1)
 
     def details(self) -> dict[str, Any]:
         moves = ("right", "left", "up", "down", "stay")

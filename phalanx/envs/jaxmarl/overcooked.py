@@ -42,7 +42,9 @@ class Overcooked(World):
         module = getattr(jaxmarl.environments, self.id)
         known = getattr(module, f"{self.id}_layouts")
         if self.layout not in known:
-            raise PhalanxError(f"jaxmarl/{self.id} has no layout {self.layout!r}.{suggest(self.layout, known)}")
+            raise PhalanxError(
+                f"jaxmarl/{self.id} has no layout {self.layout!r}.{suggest(self.layout, known)}"
+            )
         return jaxmarl.make(self.id, layout=known[self.layout], max_steps=self.time_limit, **self.more())
 
     def more(self) -> dict[str, Any]:

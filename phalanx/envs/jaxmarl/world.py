@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from phalanx.config import option
 from phalanx.envs.base import Env
-from phalanx.envs.foreign import Hands, Sight, like, package, pad
+from phalanx.envs.foreign import Hands, Sight, building, like, package, pad
 from phalanx.types import Array, EnvSpec, PyTree, TimeStep
 
 
@@ -41,8 +41,7 @@ class World(Env):
     @cached_property
     def world(self) -> Any:
         """The environment of JaxMARL."""
-        # Arrays that it keeps must be constants of every program, also when it is first asked for within a trace.
-        with jax.ensure_compile_time_eval():
+        with building(f"jaxmarl/{self.name}"):
             return self.build()
 
     @cached_property
@@ -117,7 +116,9 @@ class World(Env):
         """(A,)"""
         return jnp.stack([jnp.asarray(rewards[a], jnp.float32) for a in self.world.agents])
 
-    def terminated(self, before: PyTree, actions: dict[Any, Array], after: PyTree, done: Array) -> Array | bool:
+    def terminated(
+        self, before: PyTree, actions: dict[Any, Array], after: PyTree, done: Array
+    ) -> Array | bool:
         """Whether the task itself ended."""
         return done
 
