@@ -1,7 +1,8 @@
 """Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
-other list to edit. A family of environments with `OPEN = True` also takes names that only its package knows. Names and one-line descriptions are read from the source files without
+other list to edit. A family of environments with `OPEN = True` also takes names that only its package knows.
+Names and one-line descriptions are read from the source files without
 running them, so that listing costs no import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name

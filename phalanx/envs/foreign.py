@@ -66,8 +66,8 @@ def prefixed(prefix: str, size: int) -> tuple[str, ...]:
 class Sight(NamedTuple):
     """How the agents' observations become one array, found from their shapes.
 
-    An observation that is one array with three axes is a picture. Any other is flattened, its parts in the order
-    of their names, and padded with zeros to the longest.
+    An observation that is one array with three axes is a picture. Any other is flattened, its parts in the
+    order of their names, and padded with zeros to the longest.
     """
 
     agents: tuple[str, ...]
@@ -147,7 +147,8 @@ class Hands(NamedTuple):
     @property
     def range(self) -> tuple[float, float]:
         """The package's own range where it is the same for all entries, otherwise [-1, 1]."""
-        assert self.low is not None and self.high is not None
+        assert self.low is not None
+        assert self.high is not None
         lows, highs = set(self.low[self.own].tolist()), set(self.high[self.own].tolist())
         return (lows.pop(), highs.pop()) if len(lows) == len(highs) == 1 else (-1.0, 1.0)
 
@@ -170,7 +171,7 @@ class Hands(NamedTuple):
 
 
 def like(values: PyTree, shapes: PyTree) -> PyTree:
-    """The same values in the dtypes of `shapes`: an episode's state must not change its type at the first step."""
+    """The same values in the dtypes of `shapes`, since a state must not change its type at the first step."""
     return jax.tree.map(
         lambda value, shape: value if value.dtype == shape.dtype else value.astype(shape.dtype),
         jax.tree.map(jnp.asarray, values),

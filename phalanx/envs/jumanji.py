@@ -45,7 +45,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Jumanji(Env):
-    """An environment of Jumanji with one agent. It sees all parts of the observation but mask and clock, in a row.
+    """An environment of Jumanji with one agent, which sees all of the observation but mask and clock, in a row.
 
     An action of several numbers (the rotation and the column of a tetromino) is one of their combinations.
     Where Jumanji's time limit would end an episode like the task itself, it is set one step beyond phalanx's.
@@ -195,8 +195,8 @@ class Foraging(Team):
 class Connector(Team):
     """Paths that must not cross. Each agent sees six pictures of the grid, of zeros and ones.
 
-    They show its own path, head and target, and those of the others. Jumanji gives one grid of numbers, in which
-    3 i + 1, 3 i + 2 and 3 i + 3 are the path, the head and the target of agent i.
+    They show its own path, head and target, and those of the others. Jumanji gives one grid of numbers, in
+    which 3 i + 1, 3 i + 2 and 3 i + 3 are the path, the head and the target of agent i.
     """
 
     counts: ClassVar[bool] = True

@@ -101,8 +101,8 @@ class Mpe(World):
 class Matrix(World):
     """STORM: agents meet in a grid and play a matrix game with what they have collected.
 
-    JaxMARL begins a new game within the step that ends one, so the last observation is lost; here it has one step
-    more than the time limit, and is never asked for that.
+    JaxMARL begins a new game within the step that ends one, so the last observation is lost. Here it has one
+    step more than the time limit, and is never asked for that.
     """
 
     time_limit: int = option(152, "steps after which an episode is truncated", at_least=1)

@@ -21,8 +21,8 @@ MOVES = {
 class Overcooked(World):
     """A kitchen of Overcooked. Every agent sees a picture; all get 20 for a soup that is delivered.
 
-    An episode never ends but by its time limit. The picture of the first version shows when fewer than 40 steps
-    are left.
+    An episode never ends but by its time limit. The picture of the first version shows when fewer than 40
+    steps are left.
     """
 
     counts: ClassVar[bool] = True
