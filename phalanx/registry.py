@@ -2,8 +2,8 @@
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
 other list to edit. A family of environments with `OPEN = True` also takes names that only its package knows.
-Names and one-line descriptions are read from the source files without
-running them, so that listing costs no import of JAX.
+Names and one-line descriptions are read from the source files without running them, so that listing costs no
+import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
 that an installed package defines as an entry point, in one of the groups `phalanx.algorithms`, `phalanx.envs`

@@ -45,7 +45,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Jumanji(Env):
-    """An environment of Jumanji with one agent, which sees all of the observation but mask and clock, in a row.
+    """An environment of Jumanji with one agent. It sees the observation, but not the clock, in a row.
 
     An action of several numbers (the rotation and the column of a tetromino) is one of their combinations.
     Where Jumanji's time limit would end an episode like the task itself, it is set one step beyond phalanx's.

@@ -18,8 +18,8 @@ class World(Env):
     """An environment of JaxMARL by its id.
 
     JaxMARL has one `done` for the end of a task and for its time limit. Here a world's own limit is set where
-    it is never reached, so that `done` means the end of the task, and phalanx counts the time limit. `step_env`
-    is called, never `step`, which would reset.
+    it is never reached, so that `done` means the end of the task, and phalanx counts the time limit.
+    `step_env` is called, never `step`, which would reset.
     """
 
     common_reward: ClassVar[bool] = False
