@@ -383,7 +383,7 @@ def test_ranges_that_differ_are_scaled():
     far.low, far.high, far.shape = -3.0, 3.0, (1,)
     hands = foreign.Hands.of("x", [near, far])
     assert hands.counts == (2, 1)
-    assert hands.range == (-1.0, 1.0)
+    assert hands.spec["action_range"] == (-1.0, 1.0)
     for value, expected in [
         (-1, ([0, -2], [-3])),
         (1, ([1, 2], [3])),
@@ -393,5 +393,5 @@ def test_ranges_that_differ_are_scaled():
         for row, wanted in zip(hands.rows(jnp.full((2, 2), float(value))), expected, strict=True):
             np.testing.assert_allclose(row, wanted)
     alone = foreign.Hands.of("x", [far])
-    assert alone.range == (-3.0, 3.0)
+    assert alone.spec["action_range"] == (-3.0, 3.0)
     np.testing.assert_allclose(alone.rows(jnp.full((1, 1), 2.5))[0], [2.5])

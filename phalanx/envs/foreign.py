@@ -145,28 +145,28 @@ class Hands(NamedTuple):
         return np.arange(max(self.counts)) < np.array(self.counts)[:, None]
 
     @property
-    def range(self) -> tuple[float, float]:
-        """The package's own range where it is the same for all entries, otherwise [-1, 1]."""
-        assert self.low is not None
-        assert self.high is not None
+    def shared_range(self) -> tuple[float, float] | None:
+        """The package's range of continuous actions if it is the same for all entries."""
+        if self.low is None or self.high is None:
+            return None
         lows, highs = set(self.low[self.own].tolist()), set(self.high[self.own].tolist())
-        return (lows.pop(), highs.pop()) if len(lows) == len(highs) == 1 else (-1.0, 1.0)
+        return (lows.pop(), highs.pop()) if len(lows) == len(highs) == 1 else None
 
     @property
     def spec(self) -> dict[str, Any]:
         """The fields of an `EnvSpec` about actions."""
         if self.low is None:
             return {"action_counts": self.counts}
-        return {"action_counts": self.counts, "action_kind": "continuous", "action_range": self.range}
+        limits = self.shared_range or (-1.0, 1.0)
+        return {"action_counts": self.counts, "action_kind": "continuous", "action_range": limits}
 
     def rows(self, actions: Array) -> list[Array]:
         """What each agent does, in the package's terms: () integers, or vectors of its own size and range."""
         if self.low is None or self.high is None:
             return list(actions)
-        low, high = self.range
-        actions = jnp.clip(actions, low, high)
-        if (low, high) == (-1.0, 1.0):
-            actions = self.low + (actions + 1.0) / 2.0 * (self.high - self.low)
+        actions = jnp.clip(actions, *(self.shared_range or (-1.0, 1.0)))
+        if self.shared_range is None:
+            actions = jnp.asarray(self.low) + (actions + 1.0) / 2.0 * (self.high - self.low)
         return [row[:count] for row, count in zip(actions, self.counts, strict=True)]
 
 
