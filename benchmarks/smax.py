@@ -52,7 +52,8 @@ def phalanx_curves(name: str, args: argparse.Namespace) -> Curves:
         words += ["--chunk", str(args.rollout), "--steps", str(updates * args.envs * args.rollout)]
         words += ["--eval-every", str(every), "--out", f"{folder}/run"]
         print("phalanx", *words, flush=True)
-        subprocess.run([sys.executable, "-m", "phalanx", *words], check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run([sys.executable, "-m", "phalanx", *words], stdout=subprocess.DEVNULL).returncode:
+            sys.exit(2)  # phalanx has said why
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("train/win_rate") is not None]
     steps = sorted({row["env_steps"] for row in rows})
