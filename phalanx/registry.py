@@ -1,9 +1,9 @@
 """Names to modules, by path: `mappo` is `algorithms/mappo.py`, `switch/2` is `envs/switch.py`.
 
 A module that is several things (`algorithms/a2c.py` is `ia2c` and `maa2c`) lists them in `NAMES`. There is no
-other list to edit. `gym/CartPole-v1` is `envs/host/gym.py`: such a family of host environments also takes
-names that only its package knows. Names and one-line descriptions are read from the source files without
-running them, so that listing costs no import of JAX.
+other list to edit. `gym/CartPole-v1` is `envs/host/gym.py`: families of host environments, and compiled ones
+with `OPEN = True`, also take names that only their package knows. Names and one-line descriptions are read
+from the source files without running them, so that listing costs no import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
 that an installed package defines as an entry point, in one of the groups `phalanx.algorithms`, `phalanx.envs`
@@ -61,11 +61,17 @@ def _first_line(tree: ast.Module) -> str:
 
 def _names(tree: ast.Module) -> dict[str, str]:
     """What a module lists as `NAMES`: a dictionary of lines, or a tuple when its docstring says it all."""
+    value = _assigned(tree, "NAMES")
+    names = ast.literal_eval(value) if value else {}
+    return names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What a module assigns to `name`."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES":
-            names = ast.literal_eval(node.value)
-            return names if isinstance(names, dict) else dict.fromkeys(names, _first_line(tree))
-    return {}
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return node.value
+    return None
 
 
 # Entry points of installed packages
@@ -170,14 +176,31 @@ def host_envs() -> dict[str, str]:
 
 
 @cache
+def _open_families() -> frozenset[str]:
+    """Families that also have names beyond their `NAMES`, which only their package knows: `OPEN = True`."""
+    found = set()
+    for family, source in _modules("envs", NOT_ENVS).items():
+        value = _assigned(ast.parse(source.read_text(encoding="utf-8")), "OPEN")
+        if isinstance(value, ast.Constant) and value.value is True:
+            found.add(family)
+    return frozenset(found)
+
+
+@cache
 def envs() -> dict[str, str]:
     """Every environment's name and a line about it."""
     return _listed("envs", {**_built_in_envs(), **host_envs()})
 
 
+def _is_open(env: str) -> bool:
+    """Whether a name is for its family to know: `jaxmarl/ANYTHING`."""
+    family, _, variant = env.partition("/")
+    return bool(variant) and family in _open_families()
+
+
 def is_built_in(env: str) -> bool:
     """Whether an environment is compiled, and part of phalanx."""
-    return env in _built_in_envs()
+    return env in _built_in_envs() or (_is_open(env) and env not in _installed("envs"))
 
 
 def _is_hosted(env: str) -> bool:
@@ -283,7 +306,7 @@ def _env_entry(name: str) -> tuple[type[Env | HostSource], Mapping[str, Any]]:
         if is_subclass(target, Env, "environment", origin):
             return import_class(target, Env, "environment", origin), {}
         return own.Adapter, {"variant": target}
-    if name not in envs():
+    if name not in envs() and not _is_open(name):
         raise PhalanxError(f"unknown environment {name!r}.{suggest(name, envs())}")
     return importlib.import_module(f"phalanx.envs.{family}").entry(variant)
 

@@ -35,6 +35,12 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # `make test-long` repeats what is random in the world (kills) or rare (draws) more often.
 LONG = bool(os.environ.get("PHALANX_LONG"))
+# Those of other packages have tests of their own: tests/test_foreign_compiled.py.
+OWN_ENVS = [
+    name
+    for name in registry.compiled_envs()
+    if name.partition("/")[0] not in ("jaxmarl", "jumanji", "gymnax")
+]
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 

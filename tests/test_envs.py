@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import LONG
+from conftest import LONG, OWN_ENVS
 
 import phalanx
-from phalanx import registry
 from phalanx.envs import check
 from phalanx.envs.base import Env
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS
@@ -39,7 +38,7 @@ def is_played(name):
     return LONG or family != "battle" or battle in SMAC | SMACV2
 
 
-@pytest.mark.parametrize("name", registry.compiled_envs())
+@pytest.mark.parametrize("name", OWN_ENVS)
 def test_every_environment_keeps_the_contract(name, monkeypatch):
     if not is_played(name):
         monkeypatch.setattr(check, "_play", lambda *_: ())

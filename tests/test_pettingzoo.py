@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import LONG
+from conftest import LONG, OWN_ENVS
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
@@ -46,9 +46,7 @@ KNOWN = (
 
 
 def names() -> list[str]:
-    return [
-        each for each in registry.compiled_envs() if LONG or not each.startswith("battle/") or each in BATTLES
-    ]
+    return [each for each in OWN_ENVS if LONG or not each.startswith("battle/") or each in BATTLES]
 
 
 def variants() -> list[tuple[str, dict[str, Any]]]:

@@ -125,7 +125,7 @@ def _shapes(reset: Program, step: Program, env: Env) -> Iterator[str]:
     for what, before, now in (("state", start[0], after[0]), ("info", start[1].info, after[1].info)):
         if jax.tree.structure(before) != jax.tree.structure(now):
             yield f"step returns another {what} structure than reset: the two must be alike."
-        elif jax.tree.map(_kind, before) != jax.tree.map(_kind, now):
+        elif list(map(_kind, jax.tree.leaves(before))) != list(map(_kind, jax.tree.leaves(now))):
             yield f"step returns a {what} of other shapes or types than reset: the two must be alike."
 
 
