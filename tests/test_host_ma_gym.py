@@ -108,6 +108,8 @@ def test_mistakes_are_one_line(monkeypatch):
     with pytest.raises(PhalanxError, match="PongDuel-v0 has no time limit of its own"):
         ma_gym.Adapter("PongDuel-v0")
     assert ma_gym.Adapter("PongDuel-v0", time_limit=9).spec.time_limit == 9
+    with pytest.raises(PhalanxError, match="mean the same, leave one out"):
+        ma_gym.Adapter("Switch2-v0", time_limit=9, extra={"max_steps": 3})
     monkeypatch.setitem(sys.modules, "ma_gym", None)
     with pytest.raises(PhalanxError, match=r"^ma_gym/Switch2-v0 needs the package ma-gym.*docs/"):
         ma_gym.Adapter("Switch2-v0")

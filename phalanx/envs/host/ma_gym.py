@@ -65,6 +65,8 @@ class Adapter(HostEnv):
 
     def _made(self, gym: Any, name: str) -> Any:
         """Make the environment, and set `_make` and `_limit`."""
+        if self.time_limit and "max_steps" in self.extra:
+            raise PhalanxError(f"{name}: --env.max_steps and --env.time_limit mean the same, leave one out")
         self._make = functools.partial(gym.make, self.variant, **self.extra)
         try:
             env = self._make()
