@@ -28,7 +28,7 @@ from phalanx.types import is_key
 
 device.configure()
 # Tracing makes many objects that live on: collect rarely, and not what importing left. Programs need no line
-# numbers, which are a good part of the work of lowering them.
+# numbers. Together about a tenth of the time of tracing and lowering.
 gc.freeze()
 gc.set_threshold(100_000, 20, 20)
 jax.config.update("jax_traceback_in_locations_limit", 0)
