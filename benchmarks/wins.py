@@ -37,20 +37,25 @@ OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(
         MAPPO,
-        "27m_vs_30m corridor MMM2 3s5z_vs_3s6z 6h_vs_8z",
-        "--steps 5e6 --seeds 3 --envs 256",
+        "27m_vs_30m corridor MMM2 3s5z_vs_3s6z",
+        "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6",
+    ),
+    "super_hard_long": Plan(
+        MAPPO, "6h_vs_8z", "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
     ),
     "hard": Plan(
         MAPPO,
         "25m bane_vs_bane 2c_vs_64zg 10m_vs_11m 8m_vs_9m 3s5z 5m_vs_6m 3s_vs_5z 3s_vs_4z",
-        "--steps 5e6 --seeds 3 --envs 256",
+        "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6",
     ),
     "easy": Plan(
         MAPPO,
         "MMM 8m so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
         "--steps 2e6 --seeds 3 --envs 256",
     ),
-    "easy_long": Plan(MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 3 --envs 256"),
+    "easy_long": Plan(
+        MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
+    ),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",

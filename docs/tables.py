@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
+SEARCH = HERE / "data" / "mappo_search.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
 DISTIL = HERE / "data" / "distil.json"
 VALUE_RETURNS = HERE / "data" / "value_returns.json"
@@ -163,7 +164,7 @@ def _how(trained: dict[str, Any]) -> str:
 def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     published = json.loads(PUBLISHED.read_text())["wins"]
-    classes = ["easy", "easy_long", "hard", "super_hard"]
+    classes = ["easy", "easy_long", "hard", "super_hard", "super_hard_long"]
     rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in classes]
     rows.sort(key=lambda row: (classes.index(row["plan"]), row["map"].lower()))
     return table(
@@ -179,6 +180,25 @@ def wins() -> str:
                 str(row["seconds"]),
             ]
             for row in rows
+        ],
+    )
+
+
+def search() -> str:
+    """What was tried for MAPPO's presets, by `benchmarks/search.py`."""
+    return table(
+        ["battle", "network", "arm", "steps a seed", "wins % of each seed", "return", "length"],
+        [
+            [
+                f"`{row['map']}`",
+                "gru" if row["options"]["preset"] == "battle_memory" else "mlp",
+                row["arm"],
+                _steps(row),
+                _percents(row["wins"]),
+                f"{mean(row['returns']):.1f}",
+                f"{mean(row['lengths']):.0f}",
+            ]
+            for row in json.loads(SEARCH.read_text())
         ],
     )
 
@@ -282,6 +302,7 @@ PAGES = {
         "values": values,
         "value returns": value_returns,
     },
+    "search.md": {"search": search},
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }

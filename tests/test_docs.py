@@ -35,7 +35,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", ["battle.md", "mpe.md", "results.md"])
+@pytest.mark.parametrize("page", ["battle.md", "mpe.md", "results.md", "search.md"])
 def test_a_page_has_the_tables_of_the_code(page):
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     assert spec is not None
