@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
-from phalanx.envs.host.global_random import GlobalRandom
+from phalanx.envs.host.randomness import OwnRandomness
 from phalanx.envs.host.seeds import seed32
 from phalanx.errors import PhalanxError, suggest
 from phalanx.spec import EnvSpec
@@ -103,7 +103,7 @@ class Adapter(HostEnv):
         if self.stacked and self.representation == "simple115v2":
             raise PhalanxError(f"{name}: only pictures can be stacked, not simple115v2")
         self._shape = reward_function(self.reward)
-        self._random = GlobalRandom()
+        self._random = OwnRandomness(python=True)
         self._vector = wrappers.Simple115StateWrapper.convert_observation
         with self._random:
             scenario = config.Config({"level": self.variant}).ScenarioConfig()

@@ -13,7 +13,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
-from phalanx.envs.host.global_random import GlobalRandom
+from phalanx.envs.host.randomness import OwnRandomness
 from phalanx.envs.host.seeds import seed32
 from phalanx.errors import PhalanxError
 from phalanx.spec import EnvSpec
@@ -60,7 +60,7 @@ class Adapter(HostEnv):
         shapes = [space.shape for space in self._env.observation_space]
         self._sizes = [int(np.prod(shape)) for shape in shapes]
         self._spec = self._describe(name)
-        self._random = GlobalRandom()
+        self._random = OwnRandomness(python=True)
         self._draws_globally = self.variant.startswith("TrafficJunction")
 
     def _made(self, gym: Any, name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
-from phalanx.envs.host.global_random import GlobalRandom
+from phalanx.envs.host.randomness import OwnRandomness
 from phalanx.envs.host.seeds import seed32
 from phalanx.errors import PhalanxError
 from phalanx.spec import EnvSpec
@@ -45,7 +45,7 @@ class SmacLike(HostEnv):
     ):
         self.env = env
         seeded = takes_seed(env.reset, "seed") or (hasattr(env, "seed") and takes_seed(env.seed))
-        self._random = None if seeded else GlobalRandom()
+        self._random = None if seeded else OwnRandomness(python=True)
         self._spec = describe(
             name or type(env).__name__,
             env.get_env_info() if info is None else info,
