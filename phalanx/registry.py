@@ -6,8 +6,8 @@ with `OPEN = True`, also take names that only their package knows. Names and one
 from the source files without running them, so that listing costs no import of JAX.
 
 Code outside of phalanx is reached in two ways: by a name with a colon, `package.module:Class`, or by a name
-that an installed package defines as an entry point, in one of the groups `phalanx.algorithms`, `phalanx.envs`
-and `phalanx.presets`. An entry point is imported when its name is used, not before.
+that an installed package defines as an entry point (`plugins.py`), in one of the groups `phalanx.algorithms`,
+`phalanx.envs` and `phalanx.presets`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import importlib.util
 import json
 import logging
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config import TABLES, Layer, Option, convert, options_of, passed_on
 from phalanx.errors import PhalanxError, suggest
 from phalanx.imports import import_class, is_subclass
+from phalanx.plugins import external as external_name
+from phalanx.plugins import installed, listed, package_of
 
 if TYPE_CHECKING:
     from phalanx.algorithms.base import Algorithm, AlgorithmConfig
@@ -74,55 +75,6 @@ def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
     return None
 
 
-# Entry points of installed packages
-
-
-@cache
-def _installed(kind: str) -> dict[str, list[EntryPoint]]:
-    """What installed packages define in the group `phalanx.KIND`, by name. Nothing is imported."""
-    found: dict[str, list[EntryPoint]] = {}
-    for entry in sorted(entry_points(group=f"phalanx.{kind}"), key=lambda entry: (entry.name, entry.value)):
-        found.setdefault(entry.name, []).append(entry)
-    return found
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else entry.value.partition(":")[0]
-
-
-def _clash(kind: str, name: str, built_in: Collection[str]) -> str | None:
-    """What is wrong with a name that more than one package defines."""
-    found = _installed(kind).get(name, [])
-    owners = [*(["phalanx"] if name in built_in else []), *map(_package, found)]
-    if len(owners) < 2:
-        return None
-    return (
-        f"{name!r} is defined by {' and by '.join(owners)}: write {found[-1].value} for the latter, or "
-        f"uninstall one of them"
-    )
-
-
-def _listed(kind: str, built_in: Mapping[str, str]) -> dict[str, str]:
-    """Names and a line about each: what is built in, then what installed packages define."""
-    found = dict(built_in)
-    for name, entries in _installed(kind).items():
-        line = f"{entries[0].value}, of the package {_package(entries[0])}"
-        found[name] = _clash(kind, name, built_in) or line
-    return found
-
-
-def _external(kind: str, name: str, built_in: Collection[str]) -> tuple[str, str] | None:
-    """`package.module:Class` of a name outside of phalanx, and ` of the package P` for an entry point."""
-    if ":" in name:
-        return name, ""
-    clash = _clash(kind, name, built_in)
-    if clash:
-        raise PhalanxError(clash)
-    for entry in _installed(kind).get(name, []):
-        return entry.value, f" of the package {_package(entry)}"
-    return None
-
-
 # Names
 
 
@@ -140,7 +92,7 @@ def _algorithm_modules() -> dict[str, tuple[str, str]]:
 @cache
 def algorithms() -> dict[str, str]:
     """Every algorithm's name and a line about it: of `NAMES`, or the first of its docstring."""
-    return _listed("algorithms", {name: line for name, (_, line) in sorted(_algorithm_modules().items())})
+    return listed("algorithms", {name: line for name, (_, line) in sorted(_algorithm_modules().items())})
 
 
 @cache
@@ -189,7 +141,7 @@ def _open_families() -> frozenset[str]:
 @cache
 def envs() -> dict[str, str]:
     """Every environment's name and a line about it."""
-    return _listed("envs", {**_built_in_envs(), **host_envs()})
+    return listed("envs", {**_built_in_envs(), **host_envs()})
 
 
 def _is_open(env: str) -> bool:
@@ -200,28 +152,28 @@ def _is_open(env: str) -> bool:
 
 def is_built_in(env: str) -> bool:
     """Whether an environment is compiled, and part of phalanx."""
-    return env in _built_in_envs() or (_is_open(env) and env not in _installed("envs"))
+    return env in _built_in_envs() or (_is_open(env) and env not in installed("envs"))
 
 
 def _is_hosted(env: str) -> bool:
     """Whether a name is of a family of host environments."""
     family, _, variant = env.partition("/")
-    return bool(variant) and ":" not in env and family in _host_families() and env not in _installed("envs")
+    return bool(variant) and ":" not in env and family in _host_families() and env not in installed("envs")
 
 
 def _preset_folders() -> Iterator[tuple[str, Path]]:
     """Folders that hold ALGORITHM/NAME.toml, each with the package that it is from."""
     yield "phalanx", ROOT / "presets"
-    for entry in (entry for entries in _installed("presets").values() for entry in entries):
+    for entry in (entry for entries in installed("presets").values() for entry in entries):
         try:
             spec = importlib.util.find_spec(entry.value)
             if spec is None or not (spec.submodule_search_locations or spec.origin):
                 raise ModuleNotFoundError(f"No module named {entry.value!r}")
         except Exception as error:  # importing a package may raise anything
-            logger.warning("the presets of the package %s are left out: %s", _package(entry), error)
+            logger.warning("the presets of the package %s are left out: %s", package_of(entry), error)
             continue
         folders = spec.submodule_search_locations or [Path(str(spec.origin)).parent]
-        yield from ((_package(entry), Path(folder)) for folder in folders)
+        yield from ((package_of(entry), Path(folder)) for folder in folders)
 
 
 @cache
@@ -265,7 +217,7 @@ def require_reference(name: str) -> None:
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class of an algorithm."""
-    external = _external("algorithms", name, _algorithm_modules())
+    external = external_name("algorithms", name, _algorithm_modules())
     if external:
         from phalanx.algorithms.base import Algorithm, AlgorithmConfig
 
@@ -297,7 +249,7 @@ def _env_entry(name: str) -> tuple[type[Env | HostSource], Mapping[str, Any]]:
     family, _, variant = name.partition("/")
     if _is_hosted(name):
         return importlib.import_module(f"phalanx.envs.host.{family}").Adapter, {"variant": variant}
-    external = _external("envs", name, {**_built_in_envs(), **host_envs()})
+    external = external_name("envs", name, {**_built_in_envs(), **host_envs()})
     if external:
         from phalanx.envs.base import Env
         from phalanx.envs.host import own
