@@ -14,8 +14,10 @@ def is_subclass(name: str, base: type, what: str, origin: str = "") -> bool:
         raise PhalanxError(f"{what} {name!r}{origin} is not of the form package.module:Class")
     try:
         module = _imported(name.partition(":")[0])
-    except Exception:  # an environment may be made by another Python than this one
+    except ImportError:  # another Python may have what it needs
         return False
+    except Exception:  # `import_class` says what is wrong
+        return True
     found = getattr(module, name.partition(":")[2], base)  # `import_class` says what is missing
     return isinstance(found, type) and issubclass(found, base)
 

@@ -21,6 +21,7 @@ def installed(kind: str) -> dict[str, list[EntryPoint]]:
 
 
 def package_of(entry: EntryPoint) -> str:
+    """The name of the package that defines an entry point."""
     return entry.dist.name if entry.dist else entry.value.partition(":")[0]
 
 
@@ -49,9 +50,9 @@ def external(kind: str, name: str, built_in: Collection[str]) -> tuple[str, str]
     """`package.module:Class` of a name outside of phalanx, and ` of the package P` for an entry point."""
     if ":" in name:
         return name, ""
-    clash = clash(kind, name, built_in)
-    if clash:
-        raise PhalanxError(clash)
+    wrong = clash(kind, name, built_in)
+    if wrong:
+        raise PhalanxError(wrong)
     for entry in installed(kind).get(name, []):
         return entry.value, f" of the package {package_of(entry)}"
     return None
