@@ -167,10 +167,12 @@ def main() -> None:
     found: dict[str, dict[str, Curves]] = {}
     for name in args.maps:
         found[name] = {"phalanx": phalanx_curves(name, args)}
-        if args.jaxmarl:
-            found[name]["JaxMARL"] = jaxmarl_curves(name, args)
         Path(args.out).write_text(json.dumps(found))
         report(name, found[name], args.mark)
+        if args.jaxmarl:
+            found[name]["JaxMARL"] = jaxmarl_curves(name, args)
+            Path(args.out).write_text(json.dumps(found))
+            report(name, found[name], args.mark)
 
 
 if __name__ == "__main__":
