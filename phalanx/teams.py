@@ -90,7 +90,7 @@ class Policy:
         `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it; a picture has
         the spec's `obs_shape` in place of (O,), and its `obs_dtype`. Give the
         returned memory back on the next step, and None on the first step of an episode. Where many episodes
-        are played at once and end one by one, `first` (B,) says which of them begin with setup step: their
+        are played at once and end one by one, `first` (B,) says which of them begin with this step: their
         memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
         (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
         """
@@ -156,7 +156,7 @@ class Policy:
             return np.zeros((batch, *shape), np.float32)
         if state is None:
             raise PhalanxError(
-                f"setup team acts on the global state: give act(..., state=...) of shape {shape}"
+                f"this team acts on the global state: give act(..., state=...) of shape {shape}"
             )
         try:
             return np.asarray(state, np.float32).reshape(batch, *shape)

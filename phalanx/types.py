@@ -36,7 +36,7 @@ class Observation(NamedTuple):
     """bool: the actions an agent may take now; of a continuous one, the entries that are its own."""
     alive: Array
     """bool: agents that still act. The dead stay in the arrays; no policy learns from what they do. Values of
-    the dead are learnt where their team goes on to earn: what follows a death is what led to it was worth."""
+    the dead are learnt where their team goes on to earn: a sacrifice is worth what it earns after it."""
 
 
 class TimeStep(NamedTuple):

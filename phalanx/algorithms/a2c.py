@@ -68,7 +68,7 @@ class A2C(ActorCritic):
         )
         return learner, {**metrics, **self.metrics_by_group(of_actor, of_critic, clock)}
 
-    def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
+    def advantages_and_targets(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         c = self.config
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         target = returns.n_step_returns(reward, next_values, ends, cuts, c.gamma, c.n_steps)

@@ -105,7 +105,7 @@ class NetworkSummary(NamedTuple):
     sees: str
 
 
-class Network(NamedTuple):
+class RoleParameters(NamedTuple):
     """Parameters of one role, such as the actor, that another run can start from."""
 
     groups: Groups
@@ -155,7 +155,7 @@ class Algorithm(ABC):
         """Whether updates depend on `Clock.budget`: a run with a larger budget is then another run."""
         return any(each.rates.use_budget for each in self.optimisers)
 
-    def networks(self, learner: Any) -> Mapping[str, Network]:
+    def networks(self, learner: Any) -> Mapping[str, RoleParameters]:
         """The parameters of a learner that another run can start from, by role."""
         return {}
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.base import Algorithm, Network
+from phalanx.algorithms.base import Algorithm, RoleParameters
 from phalanx.algorithms.shared.actor_critic import PolicyActor, PolicyConfig, value_metrics
 from phalanx.algorithms.shared.minibatches import Chunks, fit, minibatches
 from phalanx.algorithms.shared.off_policy import moved
@@ -21,7 +21,7 @@ from phalanx.algorithms.shared.team import (
     Reward,
     Rewards,
     joined,
-    optimiser,
+    make_optimiser,
     shared_network,
     summary,
 )
@@ -129,8 +129,8 @@ class COMA(Algorithm):
             kind="cnn" if config.network == "cnn" else "mlp",  # it needs no memory: it sees the state
             picture=spec.obs_shape,
         )
-        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr)
-        self.critic_optimiser = optimiser(
+        self.actor_optimiser = make_optimiser(config, self.actor_groups, config.lr, config.group_lr)
+        self.critic_optimiser = make_optimiser(
             config, self.critic_groups, config.critic_lr, config.critic_group_lr, "critic_group_lr"
         )
         self.optimisers = (self.actor_optimiser, self.critic_optimiser)
@@ -274,10 +274,10 @@ class COMA(Algorithm):
         metrics = self.actor_groups.mean(logged, seen.alive)
         return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
 
-    def networks(self, learner: COMALearner) -> dict[str, Network]:
+    def networks(self, learner: COMALearner) -> dict[str, RoleParameters]:
         return {
-            "actor": Network(self.actor_groups, learner.actor.params),
-            "critic": Network(self.critic_groups, learner.critic.params),
+            "actor": RoleParameters(self.actor_groups, learner.actor.params),
+            "critic": RoleParameters(self.critic_groups, learner.critic.params),
         }
 
     def with_networks(self, learner: COMALearner, parameters: Mapping[str, PyTree]) -> COMALearner:

@@ -22,7 +22,7 @@ from phalanx.algorithms.shared.actor_critic import (
 )
 from phalanx.algorithms.shared.minibatches import fit, minibatches
 from phalanx.algorithms.shared.optimiser import TrainState
-from phalanx.algorithms.shared.team import Reward, optimiser, shared_network
+from phalanx.algorithms.shared.team import Reward, make_optimiser, shared_network
 from phalanx.config import option, with_default
 from phalanx.ops import losses, masks, returns
 from phalanx.ops.distributions import Distribution
@@ -73,7 +73,7 @@ class MAPPODistil(ActorCritic):
 
     def __init__(self, config: MAPPODistilConfig, spec: EnvSpec):
         super().__init__(config, spec)
-        self.distil_optimiser = optimiser(config, self.actor_groups, config.distil_lr)
+        self.distil_optimiser = make_optimiser(config, self.actor_groups, config.distil_lr)
         self.optimisers = (*self.optimisers, self.distil_optimiser)
 
     def make_actor(self, distribution: Distribution) -> DistilActor:
@@ -142,7 +142,7 @@ class MAPPODistil(ActorCritic):
         of_critic = {**value_metrics, "critic_grad_norm": critic_norm}
         return learner, {**metrics, **self.metrics_by_group(of_actor, of_critic, clock)}
 
-    def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
+    def advantages_and_targets(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         """Advantages with the policy's lambda, targets with the value network's."""
         c = self.config
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]

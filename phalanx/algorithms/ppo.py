@@ -53,7 +53,13 @@ class MAPPOConfig(PPOConfig):
 
 
 class PPO(ActorCritic):
-    """The clipped surrogate objective for a team."""
+    """The clipped surrogate objective for a team. An update:
+
+    1. values and advantages of the rollout (`prepare_batch`, which calls `advantages_and_targets`);
+    2. `epochs` passes over it in `minibatches`, each with a gradient step for actor and critic;
+    3. the actor maximises min(r A, clip(r) A) + entropy bonus (`clipped_policy_loss`);
+    4. the critic regresses on the targets, clipped around old values (`value_loss`).
+    """
 
     Config = PPOConfig
     config: PPOConfig
@@ -84,7 +90,7 @@ class PPO(ActorCritic):
         actor, critic = jax.tree.map(lambda x: x.mean((0, 1)), logged)
         return learner, {**metrics, **self.metrics_by_group(actor, critic, clock)}
 
-    def returns(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
+    def advantages_and_targets(self, rollout: Transition, reward: Array, values: Array, next_values: Array):
         """Generalised advantage estimation (Schulman et al. 2016)."""
         c = self.config
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]

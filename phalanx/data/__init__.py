@@ -1,1 +1,1 @@
-"""What learners keep: running statistics."""
+"""Running statistics, replay buffers, recorded episodes."""

@@ -12,7 +12,7 @@ from phalanx.experiment.cell import Cell
 from phalanx.experiment.format import Experiment
 from phalanx.experiment.trial import Trial, try_out
 from phalanx.training import checkpoint
-from phalanx.training.memory import memory_parts
+from phalanx.training.footprint import memory_parts
 from phalanx.training.setup import Setup
 
 BYTES_OF_A_ROW = 1_500  # of metrics.jsonl and of TensorBoard's events, for one seed and evaluation

@@ -91,7 +91,9 @@ gru_memories.defvjp(lambda *args: jax.vjp(partial(gru_loop, 1), *args), lambda b
 class Torso(nnx.Module):
     """From inputs to features, with or without a memory. Subclass it for `--network my_module:MyTorso`.
 
-    Its parameters are those of the flax.nnx layers that `__init__` creates.
+    Its parameters are those of the flax.nnx layers that `__init__` creates. A torso with a memory clears it
+    itself, where `first` is true; nothing else does. `first` comes from the environment's auto-reset
+    (`envs/wrappers.py`, `envs/host/rows.py`), and in replay from the start of each episode.
     """
 
     memory_size: int = 0
@@ -374,7 +376,11 @@ def _first_line(error: Exception) -> str:
 
 
 TORSOS: dict[str, type[Torso]] = {"mlp": MLP, "gru": Recurrent, "cnn": CNN}
-"""The names of `--network`. For another one, write a `Torso` and add it here."""
+"""The names of `--network`. For another one, write a `Torso` and add it here.
+
+A new size goes through `TeamConfig` and `shared_network` (`algorithms/shared/team.py`). Two critics ask for a
+kind by name: the one that sees a state beside pictures (`actor_critic.py`), and COMA's.
+"""
 
 
 def torso_class(name: str) -> type[Torso]:

@@ -1,1 +1,1 @@
-"""The run: one carry, one scan over env.step, checkpoints, evaluation."""
+"""The run: one carry, one scan over compiled environments, one loop over hosted ones, checkpoints."""

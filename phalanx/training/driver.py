@@ -17,10 +17,10 @@ from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint
 from phalanx.training.evaluate import Played, summary, training_row
+from phalanx.training.footprint import memory_parts, require_disk, require_memory
 from phalanx.training.interrupt import Interrupted, stop_requests
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Tally
-from phalanx.training.memory import memory_parts, require_disk, require_memory
 from phalanx.training.programs import carry_shapes, compile_programs, play_many, seed_keys
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, statement

@@ -48,14 +48,19 @@ class Best(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """The whole of a run. Saving it is a checkpoint; restoring it continues to the bit."""
+    """The whole of a run. Saving it is a checkpoint; restoring it continues as `Collector.promise` says."""
 
     learner: Learner
+    """parameters, targets, optimiser, normalisers, replay, counters"""
     actors: PyTree
+    """environments, and the memories of the agents in them"""
     key: Array
+    """of the next updates"""
     updates: Array
     episodes: Array
+    """that have ended"""
     tally: Tally
+    """sums since the last evaluation"""
     best: Best
 
     def without_replay(self) -> "Carry":

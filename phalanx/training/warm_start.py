@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.base import Network
+from phalanx.algorithms.base import RoleParameters
 from phalanx.errors import PhalanxError
 from phalanx.networks.sharing import Groups
 from phalanx.training.loop import Carry
@@ -50,7 +50,7 @@ def _seeds(name: str, trained: int, wanted: int) -> np.ndarray:
     return np.arange(wanted) % trained
 
 
-def _matched(where: str, source: Network, target: Network, seeds: np.ndarray) -> PyTree:
+def _matched(where: str, source: RoleParameters, target: RoleParameters, seeds: np.ndarray) -> PyTree:
     """The parameters of `source`, (S', G', ...), for the seeds and groups of `target`, (S, G, ...)."""
     groups = _groups(where, source.groups, target.groups)
     taken = jax.tree.map(lambda x: x[seeds][:, groups], source.parameters)

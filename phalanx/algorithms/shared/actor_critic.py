@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Algorithm, Network
+from phalanx.algorithms.base import Algorithm, RoleParameters
 from phalanx.algorithms.shared.minibatches import Chunks
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.team import (
@@ -24,7 +24,7 @@ from phalanx.algorithms.shared.team import (
     Rewards,
     TeamConfig,
     joined,
-    optimiser,
+    make_optimiser,
     shared_network,
     summary,
 )
@@ -241,8 +241,8 @@ class ActorCritic(Algorithm):
         self.actor_groups = sharing.groups(config.share, spec)
         self.actor = self.make_actor(distributions.of(spec, config.continuous))
         self.critic = Critic(config, spec, self.rewards)
-        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr)
-        self.critic_optimiser = optimiser(
+        self.actor_optimiser = make_optimiser(config, self.actor_groups, config.lr, config.group_lr)
+        self.critic_optimiser = make_optimiser(
             config, self.critic.groups, config.critic_lr, config.critic_group_lr, "critic_group_lr"
         )
         self.optimisers = (self.actor_optimiser, self.critic_optimiser)
@@ -279,7 +279,7 @@ class ActorCritic(Algorithm):
         return learner.actor.params
 
     @abstractmethod
-    def returns(
+    def advantages_and_targets(
         self, rollout: Transition, reward: Array, values: Array, next_values: Array
     ) -> tuple[Array, Array]:
         """Advantages and value targets, from the values before and after each step: all (T, B, A)."""
@@ -298,7 +298,7 @@ class ActorCritic(Algorithm):
         values = norm.denormalise(scaled, groups.of_agent)
         next_values = norm.denormalise(after, groups.of_agent)
         reward = self.rewards.of(rollout.reward)
-        advantage, target = self.returns(rollout, reward, values, next_values)
+        advantage, target = self.advantages_and_targets(rollout, reward, values, next_values)
         if self.config.standardise_advantages:
             advantage = masks.standardise(advantage, seen.alive, self.actor_groups.membership)
         counted = self.rewards.valued(seen.alive)
@@ -365,10 +365,10 @@ class ActorCritic(Algorithm):
             **self.critic.groups.named({**critic, "critic_lr": critic_lr}),
         }
 
-    def networks(self, learner: ActorCriticLearner) -> dict[str, Network]:
+    def networks(self, learner: ActorCriticLearner) -> dict[str, RoleParameters]:
         return {
-            "actor": Network(self.actor_groups, learner.actor.params),
-            "critic": Network(self.critic.groups, (learner.critic.params, learner.value_norm)),
+            "actor": RoleParameters(self.actor_groups, learner.actor.params),
+            "critic": RoleParameters(self.critic.groups, (learner.critic.params, learner.value_norm)),
         }
 
     def with_networks(

@@ -1,8 +1,8 @@
-"""What learners on replay share: when they learn, from what, and how their target networks follow.
+"""What learners on replay share: their options, the updates of target networks, the scale of rewards.
 
-It knows nothing of mixers or critics. A learner keeps a replay buffer, waits until `enough` is in it, takes
-`gradient_steps` gradient steps on samples after every `batch_steps` env steps, and moves its target networks
-with `moved`.
+It knows nothing of mixers or critics. A learner keeps a replay buffer (`phalanx.data.replay`), waits until it
+`can_sample`, takes `gradient_steps` gradient steps on samples after every `batch_steps` env steps, and moves
+its target networks with `moved`; `ValueBased.update` does so.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Optimisers and learning rates. Every group of agents has its own gradient clipping, Adam state and rate.
 
-With one group for each agent the agents therefore learn independently.
+With one group for each agent the agents therefore learn independently. The rate at a moment is `Rates.at`.
+Its options are in `TeamConfig` (lr, lr_decay, lr_horizon, group_lr) and, for critics, in `ActorCriticConfig`
+(critic_lr, critic_group_lr); presets set both.
 """
 
 from collections.abc import Callable

@@ -115,7 +115,7 @@ def joined(before: list[Array], obs: Any, after: list[Array]) -> Any:
     return obs._replace(features=entries) if isinstance(obs, Picture) else entries
 
 
-def optimiser(
+def make_optimiser(
     config: TeamConfig,
     groups: Groups,
     lr: float,

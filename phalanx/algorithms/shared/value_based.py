@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Algorithm, Network, NetworkSummary
+from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters
 from phalanx.algorithms.shared.off_policy import OffPolicyConfig, RewardScale, moved, when
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     NetworkActor,
     Rewards,
-    optimiser,
+    make_optimiser,
     shared_network,
     summary,
 )
@@ -51,7 +51,11 @@ class ValueBasedConfig(OffPolicyConfig):
     last_action: bool = with_default(OffPolicyConfig, "last_action", True)
 
     buffer: int = option(5000, "capacity of the replay buffer in episodes, over all environments", at_least=1)
-    episodes: int = option(32, "episodes in each gradient step; learning starts with as many", at_least=1)
+    episodes: int = option(
+        32,
+        "episodes in each gradient step; learning starts when there are as many, one of each environment",
+        at_least=1,
+    )
     value_loss: Literal["squared", "huber"] = option("squared", "loss of a TD error")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
 
@@ -150,8 +154,10 @@ class ValueBased(Algorithm):
             )
         )
         scale = config.gradient_scale
-        self.actor_optimiser = optimiser(config, self.actor_groups, config.lr, config.group_lr, scale=scale)
-        self.mixer_optimiser = optimiser(config, self.mixer_groups, config.lr, scale=scale)
+        self.actor_optimiser = make_optimiser(
+            config, self.actor_groups, config.lr, config.group_lr, scale=scale
+        )
+        self.mixer_optimiser = make_optimiser(config, self.mixer_groups, config.lr, scale=scale)
         self.optimisers = (self.actor_optimiser, self.mixer_optimiser)
         self.replay = EpisodeReplay(spec, config.buffer, with_state=self.needs_state)
 
@@ -235,7 +241,7 @@ class ValueBased(Algorithm):
             return (actor, mixer, target, steps), (metrics, actor_norm, mixer_norm[0])
 
         after, logged = jax.lax.scan(step, before, jax.random.split(key, c.gradient_steps))
-        # The replay is never chosen between: it is large.
+        # The replay stays out of `when`, which would copy it.
         enough = self.replay.can_sample(kept, c.episodes)
         actor, mixer, target, steps = when(enough, after, before)
         learner = ValueLearner(
@@ -329,11 +335,11 @@ class ValueBased(Algorithm):
 
     # What others may ask
 
-    def networks(self, learner: ValueLearner) -> dict[str, Network]:
+    def networks(self, learner: ValueLearner) -> dict[str, RoleParameters]:
         return {
-            "actor": Network(self.actor_groups, learner.actor.params),
+            "actor": RoleParameters(self.actor_groups, learner.actor.params),
             # Values are on the scale of the rewards that they were learnt from.
-            "mixer": Network(self.mixer_groups, (learner.mixer.params, learner.reward_norm)),
+            "mixer": RoleParameters(self.mixer_groups, (learner.mixer.params, learner.reward_norm)),
         }
 
     def with_networks(self, learner: ValueLearner, parameters: Mapping[str, PyTree]) -> ValueLearner:

@@ -45,7 +45,10 @@ class Actions:
         return self._decoders[i](action)
 
     def avail(self, masks: Sequence[Any], waits: Sequence[bool] = ()) -> np.ndarray:
-        """(A, U) bool from each agent's mask or None; who waits has its last action alone."""
+        """(A, U) bool from each agent's mask or None.
+
+        Who waits may only do nothing, the action with the highest index.
+        """
         if not self.wait and all(mask is None for mask in masks):
             return self.own
         avail = self.own.copy()

@@ -39,10 +39,10 @@ def require_memory(setup: Setup, parts: Mapping[str, int], needed: int) -> None:
 def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
     """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take.
 
-    There are `keep` of them and the one that is being written; the best has no replay.
+    There are `keep` of them, the best without its replay, and the one that is being written.
     """
     each = sum(size for name, size in parts.items() if name != "rollout")
-    needed = (setup.config.keep + 1) * each
+    needed = (setup.config.keep + 1) * each + each - parts.get("replay", 0)
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
     free = shutil.disk_usage(there).free + taken
