@@ -32,7 +32,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# Without those that train, kill or play for long: tests/conftest.py says which.
+# Without those that train, kill or play for long: tests/slow.txt lists them.
 test-fast: setup
 	$(BIN)/python -m pytest -m 'not slow'
 

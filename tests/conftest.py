@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 from importlib.metadata import version
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile many small programs and run each for a moment: cheap code sooner is what they want.
@@ -44,72 +45,12 @@ OWN_ENVS = [
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 
-# What `make test-fast` leaves out: tests that ask for one of these runs,
-SLOW_FIXTURES = {"kept", "two_checkpoints", "straight", "left_alone", "source", "warm", "scripted"}
-# and by file, those whose names begin with one of these words ("" for all of them).
-SLOW = {
-    "test_actors": [""],
-    "test_battle_env": ["what_always_holds", "epo_", "looking_", "enemy_medivac", "timeout_", "zerglings_"],
-    "test_battle_physics": ["legal_moves"],
-    "test_cli": ["the_whole_story", "an_environment_of_the_users_own", "doctor_trains"],
-    "test_coma": [""],
-    "test_compat": ["a_time_out_ends", "vector_of_battles"],
-    "test_distil": [""],
-    "test_foreign_compiled": [
-        "keeps_the",
-        "smax",
-        "hanabi",
-        "overcooked",
-        "particle",
-        "the_coin",
-        "jumanji_is",
-    ],
-    "test_envs": ["every_environment_keeps_the_contract[battle/"],
-    "test_experiment": ["a_plan_says", "a_failure_is_written", "a_run_waits"],
-    "test_extend": ["the_environment_is_sound", "the_network_learns"],
-    "test_hosted": [
-        "learning_is",
-        "a_resumed_run",
-        "replay_drops",
-        "same_seeds_give_same_actions_and_same_rollouts[mpe",
-    ],
-    "test_learning": [""],
-    "test_leave": [""],
-    "test_mpe": [
-        "every_script_acts",
-        "one_changed_constant",
-        "scripted_prey",
-        "scripted_teams",
-        "where_teams_compete",
-    ],
-    "test_ops": ["a_forbidden_action"],
-    "test_pettingzoo": ["passes_pettingzoos", "plays_what_the_environment_plays"],
-    "test_pictures": ["a_cnn_learns", "a_torso_of_ones_own_is_trained", "agents_see_their_own"],
-    "test_policy": ["a_policy_is", "memory_is_cleared"],
-    "test_ppo": [""],
-    "test_programs": ["a_parent_that_used_jax", "attributes_are", "renders_and"],
-    "test_resume": [""],
-    "test_run": [
-        "a_replay_that_is_full",
-        "checkpoints_can_be_rarer",
-        "memory_does_not_grow",
-        "numbers_that_are_no_longer_finite",
-        "reported_numbers",
-        "runs_that_differ",
-        "seeds_trained_together",
-        "the_plan_of_memory",
-    ],
-    "test_value": [""],
-    "test_warm_start": ["a_run_in_an_environment_object"],
-    "test_watch": ["commands_print", "what_is_played_is"],
-}
-
-
 def pytest_collection_modifyitems(items):
-    """Mark what is slow here, in one place, where it can be weighed against the rest."""
+    """Mark what `make test-fast` leaves out: slow.txt, which weigh.py writes from measured times."""
+    listed = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
+    slow = {line.split()[0] for line in listed}
     for item in items:
-        words = tuple(f"test_{word}" for word in SLOW.get(item.path.stem, ()))
-        if item.name.startswith(words) or SLOW_FIXTURES & set(item.fixturenames):
+        if f"{item.path.stem}::{item.originalname}" in slow:
             item.add_marker("slow")
 
 

@@ -193,8 +193,9 @@ def test_plays_what_the_environment_plays(name):
         assert list(obs) == list(infos) == acted
         for agent in acted:
             i = spec.agents.index(agent)
-            np.testing.assert_allclose(obs[agent], seen.obs[i, : len(spec.obs_features[i])], atol=1e-5)
-            assert obs[agent].dtype == np.float32
+            own = seen.obs[i] if spec.obs_shape else seen.obs[i, : len(spec.obs_features[i])]
+            np.testing.assert_allclose(obs[agent], own, atol=1e-5)
+            assert obs[agent].dtype == spec.obs_dtype
             assert obs[agent] in env.observation_space(agent)
             mask = infos[agent]["action_mask"]
             np.testing.assert_array_equal(mask, seen.avail[i, : spec.action_counts[i]])
