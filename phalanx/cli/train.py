@@ -69,6 +69,7 @@ def run(words: list[str]) -> int:
         parser.print_help()
         return 0
     from phalanx import api
+    from phalanx.envs.base import Env
     from phalanx.report.console import Console
 
     command = shlex.join(["phalanx", "train", *words])
@@ -76,9 +77,10 @@ def run(words: list[str]) -> int:
     setup = api.resolve(args.algorithm, args.env, layer, args.config, args.preset)
     run = api.train_setup(setup, args.out, Console(), command, started)
     folder = shlex.quote(str(run.folder))
-    print(
-        f"see it:   phalanx plot {folder}\nwatch it: phalanx watch {folder}\nuse it:   phalanx eval {folder}"
-    )
+    print(f"see it:   phalanx plot {folder}")
+    if isinstance(setup.env, Env):  # host environments cannot be watched yet
+        print(f"watch it: phalanx watch {folder}")
+    print(f"use it:   phalanx eval {folder}")
     return 0
 
 
