@@ -130,21 +130,18 @@ def test_slow_steps_of_many_environments_are_no_hang():
 
 
 @pytest.mark.parametrize("part", [0, 1])
-def test_a_killed_worker_is_replaced_at_any_moment(part):
+def test_a_killed_worker_is_replaced_at_any_moment(part, monkeypatch):
     """Others play on as if nothing had happened."""
     rng = np.random.default_rng(part)
     moments = set(rng.choice(60, 20, replace=False).tolist())
     pool, alone = task(workers=2).pool(ENVS), task(workers=0).pool(ENVS)
-    Faults.MOST_IN_A_ROW, usual = 1000, Faults.MOST_IN_A_ROW
+    monkeypatch.setattr(Faults, "MOST_IN_A_ROW", 1000)
 
     def kill(t):
         if t in moments:
             processes(pool)[0].kill()
 
-    try:
-        found = played(pool, 60, kill)[1:]
-    finally:
-        Faults.MOST_IN_A_ROW = usual
+    found = played(pool, 60, kill)[1:]
     assert pool.faults.total == len(moments)
     unhurt = [row for share in pool.shares[1] for row in share]
     for one, two in zip(found, played(alone, 60)[1:], strict=True):
@@ -184,15 +181,26 @@ def test_no_worker_stays_when_the_pool_is_forgotten():
     assert all(each.poll() is not None for each in running)
 
 
-def test_file_descriptors_and_memory_do_not_grow():
+def test_a_pool_whose_worker_cannot_be_started_again_is_closed():
+    """A descriptor is closed once: its number may be somebody else's by then."""
+    pool = task(workers=1).pool(2)
+    pool.begin(np.arange(2, dtype=np.uint64))
+    pool.python = "/no/python"
+    processes(pool)[0].kill()
+    with pytest.raises(PhalanxError, match="cannot start a worker"):
+        pool.step(np.zeros((2, 2), np.int32), np.arange(2, dtype=np.uint64))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    pool.close()
+    for descriptor in taken:
+        os.close(descriptor)  # OSError if the pool had closed it
+
+
+def test_file_descriptors_do_not_grow(monkeypatch):
     pool, folder = task(workers=1, fault="kill", often=0.05).pool(ENVS), Path("/proc/self/fd")
-    Faults.MOST_IN_A_ROW, usual = 1000, Faults.MOST_IN_A_ROW
-    try:
-        played(pool, 5)
-        before = len(list(folder.iterdir()))
-        played(pool, 60)
-    finally:
-        Faults.MOST_IN_A_ROW = usual
+    monkeypatch.setattr(Faults, "MOST_IN_A_ROW", 1000)
+    played(pool, 5)
+    before = len(list(folder.iterdir()))
+    played(pool, 60)
     assert pool.faults.total > 5
     assert len(list(folder.iterdir())) == before
     pool.close()
@@ -263,7 +271,7 @@ def test_workers_are_refused_where_there_are_none_to_start():
         PhalanxError, match=r"workers is for environments that are Python programs.* battle/3m is compiled"
     ):
         phalanx.train("ippo", "battle/3m", workers=2)
-    with pytest.raises(PhalanxError, match=r"CartPole-v1 .*max_velocity|CartPole"):
+    with pytest.raises(PhalanxError, match="max_velocity"):
         _ = registry.make_env("gym/CartPole-v1", {"max_velocity": 3}).spec
 
 

@@ -9,7 +9,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -74,6 +73,7 @@ class Process:
         finally:
             for fd in theirs:
                 os.close(fd)
+        self._ended = False
         self.printed: deque[str] = deque(maxlen=LINES_KEPT)
         self._printer = threading.Thread(target=self._drain, daemon=True)
         self._printer.start()
@@ -85,6 +85,8 @@ class Process:
 
     def send(self, command: bytes, data: bytes | None = None) -> None:
         """Send a command; a dead worker is noticed when its answer is awaited."""
+        if self._ended:
+            return
         try:
             if data is None:
                 os.write(self._commands, command)
@@ -127,13 +129,15 @@ class Process:
         return f"{printed}\n{ended}" if printed else ended
 
     def end(self) -> None:
-        """End the process, now."""
+        """End the process, now. Descriptors are closed once: their numbers are used again by others."""
+        if self._ended:
+            return
+        self._ended = True
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         for fd in (self._commands, self._answers, self._life):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+            os.close(fd)
         self._printer.join(1.0)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -265,6 +269,7 @@ class WorkerPool(Pool):
         for process in self.processes:
             process.leave()
         self.processes.clear()
+        self._file.close()
 
 
 def _end_all(processes: list[Process]) -> None:
@@ -281,8 +286,3 @@ def _share(part: range, w: int, workers: int) -> range:
 def default_workers() -> int:
     """As many as there are cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def this_python() -> str:
-    """The interpreter that runs this."""
-    return sys.executable

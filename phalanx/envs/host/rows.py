@@ -53,7 +53,7 @@ class Rows:
             if self.block.active[row]:
                 self._step(row)
                 self.block.progress[row] += 1
-        for row, breach in self._not_finite(rows):
+        for row, breach in self._breaches(rows):
             self.faults.append(breach)
             self._break(row)
 
@@ -105,7 +105,7 @@ class Rows:
         if self._picture is not None and seen.obs.dtype != self._picture:
             raise Breach(f"obs is {seen.obs.dtype}, and the spec says {self._picture}")
 
-    def _not_finite(self, rows: range) -> list[tuple[int, str]]:
+    def _breaches(self, rows: range) -> list[tuple[int, str]]:
         """Rows whose numbers or masks cannot be learnt from, each with what is wrong."""
         block, part = self.block, slice(rows.start, rows.stop)
         active = block.active[part] & ~block.broken[part]

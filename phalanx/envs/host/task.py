@@ -6,10 +6,12 @@ The environment itself is made where it is stepped, so that its packages need no
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from phalanx.envs.host import processes
 from phalanx.envs.host.base import HostEnv, HostSource
 from phalanx.envs.host.pool import LocalPool, Pool
 
@@ -54,10 +56,6 @@ class HostTask(HostSource):
 
     @cached_property
     def spec(self) -> EnvSpec:
-        from dataclasses import replace
-
-        from phalanx.envs.host import processes
-
         if self.in_this_process:
             env = self.make()
             spec = env.spec
@@ -68,13 +66,9 @@ class HostTask(HostSource):
 
     @property
     def _python(self) -> str:
-        from phalanx.envs.host import processes
-
-        return self.placement.python or processes.this_python()
+        return self.placement.python or sys.executable
 
     def pool(self, count: int) -> Pool:
-        from phalanx.envs.host import processes
-
         if self.in_this_process:
             return LocalPool(self.make, self.spec, count)
         where = self.placement
