@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
+from phalanx.config import option
 from phalanx.envs.host.actions import Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.gym import advance, begin, is_seeded_apart
@@ -87,6 +90,35 @@ class TupleEnv(Snapshots):
 
     def close(self) -> None:
         self.env.close()
+
+
+@dataclass(eq=False)
+class Registered(TupleEnv):
+    """`gymnasium.make(variant)` after importing a package that registers it and counts its own time limit."""
+
+    family: ClassVar[str]
+    package: ClassVar[str]
+    limit_option: ClassVar[str]
+    """what the constructor calls its time limit"""
+
+    variant: str
+    time_limit: int | None = option(
+        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
+    )
+    extra: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        name = f"{self.family}/{self.variant}"
+        needed(self.package, name)
+        env = make_registered(name, self.variant, self.limit_option, self.time_limit, self.extra)
+        self._limit = env.spec.kwargs.get(self.limit_option)
+        TupleEnv.__init__(self, env, name)
+
+    def copy(self) -> Registered:
+        return dataclasses.replace(self)
+
+    def own_limit(self) -> int | None:
+        return self._limit
 
 
 def make_registered(
