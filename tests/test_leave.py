@@ -48,7 +48,7 @@ def test_nothing_is_worth_anything_to_who_has_left(algorithm, n):
     loop = build(algorithm, "debug/leave", **options)
     _, rollout = rollout_of(loop)
     values = jnp.full(rollout.reward.shape, FAR)
-    _, target = loop.algorithm.returns(rollout, rollout.reward, values, values)
+    _, target = loop.algorithm.advantages_and_targets(rollout, rollout.reward, values, values)
     np.testing.assert_allclose(target, slow_targets(rollout, loop.algorithm.config.gamma, n), rtol=1e-5)
 
 
@@ -57,7 +57,7 @@ def test_a_team_that_shares_its_reward_goes_on_until_it_ends():
     _, rollout = rollout_of(loop)
     reward = loop.algorithm.rewards.of(rollout.reward)
     values = jnp.full(rollout.reward.shape, FAR)
-    _, target = loop.algorithm.returns(rollout, reward, values, values)
+    _, target = loop.algorithm.advantages_and_targets(rollout, reward, values, values)
     went_on = (rollout.agent_terminated & ~rollout.terminated[..., None])[:-1]
     assert (np.asarray(target)[:-1][np.asarray(went_on)] > 0.5 * FAR).all()
 
