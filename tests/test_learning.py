@@ -127,7 +127,7 @@ def fast(algorithm, **options):
     return {key: value for key, value in settings.items() if key in known} | options
 
 
-LOOKS = 6  # evaluations while a toy is learnt
+LOOKS = 12  # evaluations while a toy is learnt
 
 
 def never(played):
