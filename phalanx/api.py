@@ -157,6 +157,9 @@ def resume(
     lr_horizon: int | None = None,
     env: AnyEnv | None = None,
     checkpoint: str | None = None,
+    workers: int | None = None,
+    worker_python: str | None = None,
+    step_timeout: float | None = None,
     callbacks: Sequence[Callback] = (),
     quiet: bool = False,
 ) -> Run:
@@ -164,15 +167,19 @@ def resume(
 
     The result equals a run with that budget from the start. Where learning rates decay over the budget this
     is impossible and refused; with the old budget as `lr_horizon` they stay at their final values, if these
-    are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest).
+    are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `workers`,
+    `worker_python` and `step_timeout` replace those of the run; its results do not depend on them.
     """
     started = time.monotonic()
-    changes = {
-        **({"run": {"steps": steps}} if steps is not None else {}),
-        **({"algorithm": {"lr_horizon": lr_horizon}} if lr_horizon is not None else {}),
+    where = {"workers": workers, "worker_python": worker_python, "step_timeout": step_timeout}
+    where = {name: value for name, value in where.items() if value is not None}
+    schedule = {
+        "run": where | ({"steps": steps} if steps is not None else {}),
+        "algorithm": {"lr_horizon": lr_horizon} if lr_horizon is not None else {},
     }
-    before, record = open_run(run, env)
-    setup = open_run(run, env, Layer("resume", changes))[0] if changes else before
+    before, record = open_run(run, env, Layer("resume", {"run": where}) if where else None)
+    changed = steps is not None or lr_horizon is not None
+    setup = open_run(run, env, Layer("resume", schedule))[0] if changed else before
     require_same_schedule(run, before, setup)
     saved = checkpoints.choose(record.checkpoints, checkpoint)
     done = saved.updates * setup.algorithm.steps_per_update

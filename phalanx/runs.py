@@ -140,13 +140,14 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     if env is not None:
         _require_sound(env, type(env).__name__)
         resolved = resolved._replace(env=recorded)
-    built = env or registry.make_env(name, resolved.env)
-    if built.spec.version != facts.get("env_version", built.spec.version):
+    setup = set_up(resolved, env or registry.make_env(name, resolved.env))
+    version = setup.env.spec.version
+    if version != facts.get("env_version", version):
         raise PhalanxError(
             f"{run} was made with version {facts['env_version']} of {name}, and this is version "
-            f"{built.spec.version}: its numbers would not be comparable"
+            f"{version}: its numbers would not be comparable"
         )
-    return set_up(resolved, built), record
+    return setup, record
 
 
 def open_source(run: str | Path, target: Setup) -> tuple[Setup, Record]:

@@ -112,13 +112,14 @@ def test_restored_actors_begin_the_recorded_episodes():
     policy = new_policies(hosted.algorithm, keys)
     start = hosted.start(keys)
     actors, _ = hosted.collect(policy, start, 3)
-    again = hosted.restored(actors)
+    again, begun_again = hosted.restored(actors, [])
+    assert begun_again == 6
     assert again.first.all()
     np.testing.assert_array_equal(again.episode_seeds, start.episode_seeds)
     np.testing.assert_allclose(again.observation.obs, start.observation.obs)
     np.testing.assert_array_equal(jax.random.key_data(again.key), jax.random.key_data(actors.key))
     later, _ = hosted.collect(policy, again, 5)  # through an end: other episodes
-    assert not np.array_equal(hosted.restored(later).episode_seeds, start.episode_seeds)
+    assert not np.array_equal(hosted.restored(later, [])[0].episode_seeds, start.episode_seeds)
 
 
 def test_replay_drops_an_episode_that_was_begun_again():

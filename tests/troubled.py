@@ -32,6 +32,7 @@ class Troubled(HostEnv):
     fault: str = option("", "kill, raise, leave, hang, shape, nan, mask or print")
     often: float = option(0.0, "probability of it in each step")
     seconds: float = option(0.0, "how long a step takes")
+    state: str = option("", "its state: given, raise, leave, kill, unpicklable, large, refused or deadly")
 
     @property
     def spec(self):
@@ -49,6 +50,26 @@ class Troubled(HostEnv):
         # Troubles are drawn apart, so that those who have none play the same episodes.
         self.troubles = np.random.default_rng(seed + 1)
         return HostStep(self.see(), np.zeros(2, np.float32), False, False)
+
+    def get_state(self):
+        if self.state == "raise":
+            raise ValueError("no state now")
+        if self.state == "leave":
+            sys.exit(3)
+        if self.state == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.state == "unpicklable":
+            return lambda: None
+        filler = os.urandom(40 * 2**20) if self.state == "large" else b""
+        return (self.rng, self.x, self.troubles, filler) if self.state else None
+
+    def set_state(self, state):
+        if self.state == "refused":
+            raise KeyError("of another version")
+        if self.state == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.rng, self.x, self.troubles, _ = state
+        return self.see()
 
     def step(self, actions):
         time.sleep(self.seconds)

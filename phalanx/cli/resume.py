@@ -5,7 +5,10 @@ from phalanx.cli.parsing import Parser, require_run, whole_number
 
 def run(words: list[str]) -> int:
     """Run the command with these arguments; returns the exit code."""
-    parser = Parser(prog="phalanx resume", description="Continue a stopped run, bit for bit.")
+    parser = Parser(
+        prog="phalanx resume",
+        description="Continue a stopped run, bit for bit (docs/host.md has the exceptions).",
+    )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--steps", metavar="INT", help="new budget in env steps")
     parser.add_argument(
@@ -16,10 +19,18 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
     )
+    parser.add_argument("--workers", metavar="INT", help="processes that step environments from now on")
+    parser.add_argument(
+        "--worker-python", metavar="PATH", help="Python interpreter of the workers from now on"
+    )
+    parser.add_argument(
+        "--step-timeout", metavar="FLOAT", help="seconds after which a worker that hangs is replaced"
+    )
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)
     from phalanx import api
 
-    api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint)
+    where = {name: getattr(args, name) for name in ("workers", "worker_python", "step_timeout")}
+    api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint, **where)
     return 0

@@ -1,15 +1,18 @@
 """Checkpoints: the whole carry, written so that a kill at any moment loses nothing.
 
 A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`), those of a replay apart
-(`replay.npz`), and a manifest with the checksums of both and the score of the evaluation it followed. It is
-written under another name and renamed when it is whole. Arrays are stored as they are, so that restoring is
-exact. A replay is large and only needed to go on: of older checkpoints it is dropped.
+(`replay.npz`), the states of environments that are Python programs (`environments.npz`), and a manifest with
+the checksums of all and the score of the evaluation it followed. It is written under another name and renamed
+when it is whole. Arrays are stored as they are, so that restoring is exact. A replay is large and only needed
+to go on: of older checkpoints it is dropped. Without the states a run goes on all the same.
 """
 
 import hashlib
 import json
+import logging
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +27,8 @@ from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry
 from phalanx.types import PyTree, is_key
 
-ARRAYS, REPLAY, MANIFEST = "carry.npz", "replay.npz", "manifest.json"
+logger = logging.getLogger(__name__)
+ARRAYS, REPLAY, STATES, MANIFEST = "carry.npz", "replay.npz", "environments.npz", "manifest.json"
 FORMAT = 2  # of the names of arrays; raised when a carry is laid out differently
 
 
@@ -43,6 +47,8 @@ class Checkpoint(NamedTuple):
     """checksum of the arrays"""
     replay_sha256: str | None = None
     """checksum of the replay; None if the learner has none"""
+    states_sha256: str | None = None
+    """checksum of the states of environments; None if there are none"""
     versions: dict[str, str] | None = None
     """of everything that a number may depend on, and the device"""
     unreadable: str | None = None
@@ -75,22 +81,24 @@ def save(
     metrics_bytes: int,
     seconds: float,
     keep: int,
+    states: Sequence[bytes | None] = (),
 ) -> None:
-    """Write a checkpoint and drop all but the last `keep` and the best, which loses its replay."""
+    """Write a checkpoint and drop all but the last `keep` and the best, which loses its replay.
+
+    `states` are those of running episodes, by environment, where they are not in the carry.
+    """
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
     files = _by_file(carry)
+    given = {
+        str(row): np.frombuffer(state, np.uint8) for row, state in enumerate(states) if state is not None
+    }
+    files |= {STATES: given} if given else {}
     try:
         unfinished.mkdir(parents=True)
         for name, leaves in files.items():
-            arrays = {
-                each: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-                for each, leaf in leaves.items()
-            }
-            with (unfinished / name).open("wb") as file:
-                np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-                _flush(file)
+            _write(unfinished / name, leaves)
         manifest = {
             "format": FORMAT,
             "updates": updates,
@@ -99,6 +107,7 @@ def save(
             "seconds": seconds,
             "sha256": _digest(unfinished / ARRAYS),
             "replay_sha256": _digest(unfinished / REPLAY) if REPLAY in files else None,
+            "states_sha256": _digest(unfinished / STATES) if STATES in files else None,
             "versions": circumstances(),
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
@@ -112,6 +121,16 @@ def save(
             f"cannot write checkpoint {target}: {error.strerror}; earlier checkpoints are untouched"
         ) from None
     _prune(folder, keep)
+
+
+def _write(path: Path, leaves: dict[str, Any]) -> None:
+    """Write arrays to a file."""
+    arrays = {
+        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for name, leaf in leaves.items()
+    }
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+        _flush(file)
 
 
 def circumstances() -> dict[str, str]:
@@ -232,6 +251,19 @@ def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
         return carry
     replay = jax.tree.unflatten(jax.tree.structure(like.learner.replay), found[REPLAY])
     return carry._replace(learner=carry.learner._replace(replay=replay))
+
+
+def states(checkpoint: Checkpoint, count: int) -> list[bytes | None]:
+    """The states of `count` environments; all None, with a warning, if what was written is lost."""
+    none: list[bytes | None] = [None] * count
+    if checkpoint.states_sha256 is None:
+        return none
+    path = checkpoint.path / STATES
+    if not path.is_file() or _digest(path) != checkpoint.states_sha256:
+        logger.warning("%s is not what was written: running episodes begin again from their seeds", path)
+        return none
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[str(row)].tobytes() if str(row) in arrays else None for row in range(count)]
 
 
 def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:

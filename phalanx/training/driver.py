@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.callbacks import Callback, Evaluation, StopTraining, require_callbacks
+from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.pool import HostFailure
 from phalanx.errors import PhalanxError
 from phalanx.report.console import Console, megabytes
@@ -71,7 +72,9 @@ class Driver:
         carry = checkpoint.restore(saved, carry_shapes(self.setup.loop))
         self._compile()
         collector = self.setup.loop.collector
-        self.carry = carry._replace(actors=collector.restored(carry.actors))
+        states = checkpoint.states(saved, collector.seeds * collector.envs)
+        actors, begun_again = collector.restored(carry.actors, states)
+        self.carry = carry._replace(actors=actors)
         self.metrics = self._writer()
         self.metrics.require(saved.metrics_bytes)  # before anything is dropped
         checkpoint.forget_after(saved)
@@ -79,13 +82,13 @@ class Driver:
         self.updates = self.saved_at = saved.updates
         self.earlier_seconds = saved.seconds
         self.earlier_faults = self.record.read().get("faults", 0)
-        if collector.promise == "replayable":
+        if begun_again:
             note.append(
-                f"note: {collector.seeds * collector.envs} running episodes begin again from their seeds; "
+                f"note: {begun_again} running episodes begin again from their seeds; "
                 f"everything else goes on to the bit"
             )
         self.console.say(*note, f"going on at {self.env_steps:,} env steps", "")
-        self.record.resumed(self.setup, self.env_steps)
+        self.record.resumed(self.setup, self.env_steps, begun_again)
 
     def _compile(self) -> dict[str, int]:
         """Say what will run, compile it, and make sure that it fits; the bytes that it will take."""
@@ -161,7 +164,7 @@ class Driver:
             except HostFailure:
                 self._note_faults()
                 if self.saved_at != self.updates:
-                    self.save(score=None)
+                    self.save(score=None, at_rest=False)
                 raise
             finally:
                 self.console.end()
@@ -229,7 +232,7 @@ class Driver:
                     "episodes": int(episodes[i]),
                     "gradient_steps": int(gradient_steps[i]),
                     "seconds": round(self.seconds, 3),
-                    **({"faults": self.faults} if setup.loop.collector.promise == "replayable" else {}),
+                    **({"faults": self.faults} if isinstance(setup.env, HostSource) else {}),
                     **{f"eval/{name}": value for name, value in summary(own_played, setup.env.spec).items()},
                     **training_row(own_tally, setup.env.spec),
                 }
@@ -285,12 +288,16 @@ class Driver:
         steps = (self.updates - self.saved_at) * self.setup.algorithm.steps_per_update
         return steps >= (self.setup.config.save_every or 0)
 
-    def save(self, score: float | None) -> None:
-        """Write a checkpoint, unless the learner has NaNs."""
+    def save(self, score: float | None, at_rest: bool = True) -> None:
+        """Write a checkpoint, unless the learner has NaNs.
+
+        With the states of the environments if they are `at_rest`, where the carry left them.
+        """
         assert self.carry is not None
         broken = checkpoint.first_nan(self.carry.without_replay().learner)
         if broken is not None:
             self._refuse_numbers(f"learner{broken}")
+        collector = self.setup.loop.collector
         checkpoint.save(
             self.record.checkpoints,
             self.carry,
@@ -299,8 +306,12 @@ class Driver:
             metrics_bytes=self.metrics.size,
             seconds=self.seconds,
             keep=self.setup.config.keep,
+            states=collector.states() if at_rest else (),
         )
         self.saved_at = self.updates
+        promise = collector.promise if at_rest else "replayable"
+        if self.record.read().get("resume") != promise:
+            self.record.note(resume=promise)
 
     # The end
 

@@ -39,7 +39,8 @@ def require_memory(setup: Setup, parts: Mapping[str, int], needed: int) -> None:
 def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
     """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take.
 
-    There are `keep` of them, the best without its replay, and the one that is being written.
+    There are `keep` of them, the best without its replay, and the one that is being written. States of
+    environments that are Python programs are not counted: nobody knows their size yet.
     """
     each = sum(size for name, size in parts.items() if name != "rollout")
     needed = (setup.config.keep + 1) * each + each - parts.get("replay", 0)

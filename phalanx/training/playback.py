@@ -82,7 +82,7 @@ def player(
         first = as_given(collector.observation(actors), env.spec)
         return jax.tree.map(lambda x: x[0], (first, begin, kept))
 
-    program = jax.jit(program) if collector.promise == "exact" else program
+    program = jax.jit(program) if isinstance(env, Env) else program
     return lambda policy, key: _episodes(*jax.device_get(program(policy, key)))
 
 

@@ -51,6 +51,7 @@ class Record:
             "origins": {table: dict(names) for table, names in setup.resolved.origins.items()},
             "seeds": setup.seeds,
             "env_version": setup.env.spec.version,
+            "resume": setup.loop.collector.promise,
             "memory_plan": dict(memory),
             "status": "running",
         }
@@ -61,11 +62,12 @@ class Record:
         self._replace("config.toml", to_toml(setup.resolved))
         self.write(facts)
 
-    def resumed(self, setup: Setup, env_steps: int) -> None:
-        """Write down that the run goes on, with what, and from where."""
+    def resumed(self, setup: Setup, env_steps: int, begun_again: int) -> None:
+        """Write down that the run goes on, with what, from where, and how many episodes begin again."""
         now = {
             "env_steps": env_steps,
             "steps": setup.config.steps,
+            "episodes_begun_again": begun_again,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": device.versions(),
             "device": device.describe(),

@@ -73,10 +73,13 @@ class Adapter(HostEnv):
             return self.inner.step(actions)
 
     def get_state(self) -> Any:
-        return self.inner.get_state()
+        state = self.inner.get_state()
+        return None if state is None else (state, self._randomness.get_state())
 
     def set_state(self, state: Any) -> HostObservation:
-        return self.inner.set_state(state)
+        inner, randomness = state
+        self._randomness.set_state(randomness)
+        return self.inner.set_state(inner)
 
     def render(self) -> Any:
         return self.inner.render()

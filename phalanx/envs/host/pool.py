@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.block import OBSERVATION, Block
-from phalanx.envs.host.rows import Rows
+from phalanx.envs.host.rows import MOST_STATES, TOO_LARGE, Rows
 from phalanx.errors import PhalanxError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from phalanx.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
+NOT_SAVED = "the states of %s cannot be saved, so a resumed run begins its episodes again: %s"
+NOT_RESTORED = "saved states of %s cannot be restored, so their episodes begin again: %s"
 
 
 class PoolStep(NamedTuple):
@@ -53,6 +55,7 @@ class Pool(ABC):
     def __init__(self, spec: EnvSpec, count: int, block: Block):
         self.spec, self.count, self.block = spec, count, block
         self.faults = Faults()
+        self._warned: set[str] = set()
         # What was last shown, for steps that are lost.
         self._observation = HostObservation(*(np.copy(getattr(block, name)) for name in OBSERVATION))
         self._returns, self._length = np.zeros_like(block.returns), np.zeros_like(block.length)
@@ -71,6 +74,20 @@ class Pool(ABC):
     @abstractmethod
     def begin(self, seeds: np.ndarray) -> HostObservation:
         """Begin an episode in every environment, from `seeds` (N,) uint64: the first observations."""
+
+    def get_states(self) -> list[bytes | None]:
+        """The state of each running episode, for `resume`; None where it cannot be given.
+
+        Between steps only. A pool that cannot ask its environments gives none.
+        """
+        return [None] * self.count
+
+    def resume(self, seeds: np.ndarray, states: Sequence[bytes | None]) -> tuple[HostObservation, np.ndarray]:
+        """Continue the episodes of which there is a state, and begin the others, as `begin`.
+
+        Also returns which are continued, (N,) bool.
+        """
+        return self.begin(seeds), np.zeros(self.count, bool)
 
     def step(self, actions: np.ndarray, next_seeds: np.ndarray) -> PoolStep:
         """Play one step in every environment, (N, ...)."""
@@ -93,6 +110,36 @@ class Pool(ABC):
             kept[:] = getattr(self.block, name)
         self._returns[:], self._length[:] = 0, 0
         return HostObservation(*(np.copy(getattr(self.block, name)) for name in OBSERVATION))
+
+    def _given(self, found: Iterable[tuple[dict[int, bytes], str]]) -> list[bytes | None]:
+        """States by row, from what workers gave; why some could not is said once."""
+        states: dict[int, bytes] = {}
+        for some, wrong in found:
+            states |= some
+            self._warn(NOT_SAVED, wrong)
+        if sum(map(len, states.values())) > MOST_STATES:
+            states = {}
+            self._warn(NOT_SAVED, TOO_LARGE)
+        return [states.get(row) for row in range(self.count)]
+
+    def _taken(self, found: Iterable[tuple[list[int], str]]) -> tuple[HostObservation, np.ndarray]:
+        """As `resume`, from what workers say of the states that they took."""
+        continued = np.zeros(self.count, bool)
+        for rows, wrong in found:
+            continued[rows] = True
+            self._warn(NOT_RESTORED, wrong)
+        observation, running = self._began(), ~self.block.first
+        self._returns[running], self._length[running] = (
+            self.block.returns[running],
+            self.block.length[running],
+        )
+        return observation, continued
+
+    def _warn(self, what: str, wrong: str) -> None:
+        """Say in one line what is wrong with states, once."""
+        if wrong and wrong not in self._warned:
+            self._warned.add(wrong)
+            logger.warning(what, self.spec.name, " ".join(wrong.split())[:500])
 
     def _read(self, part: int) -> PoolStep:
         """What the block says of a part, copied: workers will write into it again."""
@@ -166,6 +213,16 @@ class LocalPool(Pool):
         self.rows.step(self.parts[part])
         self._note_faults()
         return self._read(part)
+
+    def get_states(self) -> list[bytes | None]:
+        return self._given([self.rows.get_states(self.parts[0])])
+
+    def resume(self, seeds: np.ndarray, states: Sequence[bytes | None]) -> tuple[HostObservation, np.ndarray]:
+        self.begin(seeds)
+        given = {row: state for row, state in enumerate(states) if state is not None}
+        taken = self.rows.set_states(given)
+        self._note_faults()
+        return self._taken([taken])
 
     def _note_faults(self) -> None:
         faults, self.rows.faults = self.rows.faults, []

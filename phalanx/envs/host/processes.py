@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,22 +223,48 @@ class WorkerPool(Pool):
         self._await(part, self.timeout)
         return self._read(part)
 
+    def get_states(self) -> list[bytes | None]:
+        found = []
+        for part in range(len(self.parts)):
+            self._tell(worker.GET_STATES, part)
+            found += self._await(part, max(self.timeout, START_TIMEOUT))
+        return self._given(found)
+
+    def resume(self, seeds: np.ndarray, states: Sequence[bytes | None]) -> tuple[HostObservation, np.ndarray]:
+        self.begin(seeds)
+        found = []
+        for part in range(len(self.parts)):
+            for w, process in enumerate(self.processes):
+                given = {row: states[row] for row in self.shares[w][part] if states[row] is not None}
+                if self.shares[w][part]:
+                    process.send(worker.SET_STATES + bytes([part]), pickle.dumps(given, 4))
+                    # A worker that dies of a state is replaced by one that does without.
+                    self.waiting[w][part] = worker.BEGIN
+            found += self._await(part, max(self.timeout, START_TIMEOUT))
+        return self._taken(found)
+
     def _tell(self, command: bytes, part: int) -> None:
         for w, process in enumerate(self.processes):
             if self.shares[w][part]:
                 process.send(command + bytes([part]))
                 self.waiting[w][part] = command
 
-    def _await(self, part: int, timeout: float) -> None:
-        """Wait for all workers; one that is lost is replaced, and so are its episodes."""
+    def _await(self, part: int, timeout: float) -> list[Any]:
+        """Wait for all workers; one that is lost is replaced, and so are its episodes.
+
+        Returns what those say who say more than that they are done.
+        """
+        results = []
         for w in range(len(self.processes)):
             rows = self.shares[w][part]
             progress = self.block.progress[rows.start : rows.stop]
             while rows:
                 try:
-                    faults = self.processes[w].answer(timeout, progress)
+                    answer = self.processes[w].answer(timeout, progress)
                     del self.waiting[w][part]
-                    for text in json.loads(faults) if faults else ():
+                    result, faults = pickle.loads(answer) if answer else (None, ())
+                    results += [] if result is None else [result]
+                    for text in faults:
                         note_fault(self.faults, text, self.spec.name)
                     break
                 except Failed as failed:
@@ -247,6 +274,7 @@ class WorkerPool(Pool):
                     self._replace(w, failed.traceback)
                 except Lost as lost:
                     self._replace(w, f"worker {w}: {lost}")
+        return results
 
     def _replace(self, w: int, reason: str) -> None:
         """End a worker and start another, which begins new episodes in all rows of the old one.

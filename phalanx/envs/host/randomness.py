@@ -29,6 +29,13 @@ class OwnRandomness:
         self._numpy = np.random.MT19937(seed32(seed))
         self._state = random.Random(seed).getstate()
 
+    def get_state(self) -> Any:
+        """The state of both generators."""
+        return self._numpy.state, self._state
+
+    def set_state(self, state: Any) -> None:
+        self._numpy.state, self._state = state
+
     def __enter__(self) -> None:
         self._outer = np.random.get_bit_generator()  # pyright: ignore[reportAttributeAccessIssue]
         np.random.set_bit_generator(self._numpy)  # pyright: ignore[reportAttributeAccessIssue]

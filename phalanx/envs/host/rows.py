@@ -8,6 +8,7 @@ episode is marked `broken`.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from phalanx.spec import EnvSpec
 
 TRIES = 3  # to begin an episode with an environment made anew
+MOST_STATES = 64 * 2**20  # bytes of the states of a pool
+TOO_LARGE = f"they take more than {MOST_STATES // 2**20} MB"
 
 
 class Breach(Exception):
@@ -56,6 +59,46 @@ class Rows:
         for row, breach in self._breaches(rows):
             self.faults.append(breach)
             self._break(row)
+
+    def get_states(self, rows: range) -> tuple[dict[int, bytes], str]:
+        """The states of the running episodes that can be given, pickled, and what went wrong with others.
+
+        A state has all of a row that goes on: the environment's own and the block's `returns`, `length` and
+        `first`. An environment that has none to give is no fault.
+        """
+        block, states, wrong, size = self.block, {}, "", 0
+        for row in sorted(self.running.intersection(rows)):
+            try:
+                own = self.envs[row].get_state()
+                if own is not None:
+                    kept = (own, block.returns[row].copy(), int(block.length[row]), bool(block.first[row]))
+                    states[row] = pickle.dumps(kept, 4)
+                    size += len(states[row])
+            except (Exception, SystemExit) as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if size > MOST_STATES:
+                return {}, TOO_LARGE
+            block.progress[row] += 1
+        return states, wrong
+
+    def set_states(self, states: dict[int, bytes]) -> tuple[list[int], str]:
+        """Continue from states, in rows with an episode; the rows that do, and what went wrong with others.
+
+        Those begin an episode from their `next_seed`, with an environment made anew.
+        """
+        block, taken, wrong = self.block, [], ""
+        for row, state in states.items():
+            try:
+                own, returns, length, first = pickle.loads(state)
+                self._see(row, self.envs[row].set_state(own))
+                block.returns[row], block.length[row], block.first[row] = returns, length, first
+                taken.append(row)
+            except (Exception, SystemExit) as error:
+                wrong = f"{type(error).__name__}: {error}"
+                self._discard(row)
+                self.begin(range(row, row + 1))
+            block.progress[row] += 1
+        return taken, wrong
 
     def close(self) -> None:
         for row in list(self.envs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
 
 BEFORE, AFTER = 10, 40  # steps of a trial before and after the state is taken
+SECONDS = 30.0  # that a trial may take: slower environments are not worth the wait
 _TRIED: dict[str, bool] = {}
 
 
@@ -54,14 +56,15 @@ def plays_on(env: Snapshots) -> bool:
     original: Any = None
     restored: Any = None
     try:
+        end = time.monotonic() + SECONDS
         original, restored = env.copy(), env.copy()
         rng = np.random.default_rng(0)
-        last = _play(original, original.reset(1), BEFORE, rng)[-1]
+        last = _play(original, original.reset(1), BEFORE, rng, end)[-1]
         state, actions = original._dump(), rng.integers(2**32)
-        played = _play(original, last, AFTER, np.random.default_rng(actions))
+        played = _play(original, last, AFTER, np.random.default_rng(actions), end)
         restored.reset(2)
         seen = restored.set_state(state)
-        again = _play(restored, last._replace(observation=seen), AFTER, np.random.default_rng(actions))
+        again = _play(restored, last._replace(observation=seen), AFTER, np.random.default_rng(actions), end)
         return all(same(one, two) for one, two in zip(played, again))
     except Exception:  # what cannot be copied or pickled says so in many ways
         return False
@@ -71,10 +74,12 @@ def plays_on(env: Snapshots) -> bool:
                 each.close()
 
 
-def _play(env: HostEnv, step: HostStep, count: int, rng: np.random.Generator) -> list[HostStep]:
-    """Play `count` steps with random actions; a new episode begins where one ends."""
+def _play(env: HostEnv, step: HostStep, count: int, rng: np.random.Generator, end: float) -> list[HostStep]:
+    """Play `count` steps with random actions until `end`; a new episode begins where one ends."""
     steps = []
     for _ in range(count):
+        if time.monotonic() > end:
+            raise TimeoutError
         if step.terminated or step.truncated:
             step = env.reset(int(rng.integers(2**32)))
         step = env.step(random_actions(env, step, rng))

@@ -1,8 +1,8 @@
 """A worker: a program that makes environments and steps them when told to. It needs numpy and no JAX.
 
 It is started by path, with any Python from 3.8 on. Commands come in on one pipe, answers go out on another;
-what the environments print goes to a third. A command is a byte, and so is its answer; a long answer
-follows as JSON. Steps pass through shared memory: see `block.py`.
+what the environments print goes to a third. A command is a byte, and so is its answer; data may follow.
+Steps pass through shared memory: see `block.py`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-DESCRIBE, OPEN, BEGIN, STEP, QUIT = b"d", b"o", b"b", b"s", b"q"
-DONE, FAULTY, FAILED = b"k", b"f", b"e"
+DESCRIBE, OPEN, QUIT = b"d", b"o", b"q"
+BEGIN, STEP, GET_STATES, SET_STATES = b"b", b"s", b"g", b"t"  # of a part, whose number follows
+DONE, DATA, FAILED = b"k", b"a", b"e"
 SPIN = 5e-5  # seconds to look for a byte before sleeping until it comes
 
 
 def read(fd: int, size: int) -> bytes:
     """Read exactly `size` bytes. EOFError when the other side is gone."""
-    parts = b""
+    parts = bytearray()
     while len(parts) < size:
         part = os.read(fd, size - len(parts))
         if not part:
             raise EOFError
         parts += part
-    return parts
+    return bytes(parts)
 
 
 def send_long(fd: int, kind: bytes, data: bytes) -> None:
     """Send a byte, and data behind it."""
-    data = kind + len(data).to_bytes(8, "little") + data
-    while data:
-        data = data[os.write(fd, data) :]
+    rest = memoryview(kind + len(data).to_bytes(8, "little") + data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def read_long(fd: int) -> bytes:
@@ -82,7 +83,7 @@ class Worker:
             if answer is None:
                 os.write(self.answers, DONE)
             else:
-                send_long(self.answers, FAULTY, answer)
+                send_long(self.answers, DATA, answer)
         if self.rows is not None:
             self.rows.close()
 
@@ -96,13 +97,17 @@ class Worker:
         if command == OPEN:
             self.open(pickle.loads(read_long(self.commands)))
             return None
-        part = self.parts[read(self.commands, 1)[0]]
+        part, result = self.parts[read(self.commands, 1)[0]], None
         if command == BEGIN:
             self.rows.begin(part)
-        else:
+        elif command == STEP:
             self.rows.step(part)
+        elif command == GET_STATES:
+            result = self.rows.get_states(part)
+        else:
+            result = self.rows.set_states(pickle.loads(read_long(self.commands)))
         faults, self.rows.faults = self.rows.faults, []
-        return json.dumps(faults).encode() if faults else None
+        return pickle.dumps((result, faults), 4) if result or faults else None
 
     def maker(self, recipe: dict[str, Any]) -> Callable[[], Any]:
         """What makes an environment, from its class, `module:Class`, and its fields."""

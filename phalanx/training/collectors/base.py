@@ -1,8 +1,8 @@
 """The collector contract."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax
 
@@ -20,10 +20,10 @@ def whole_transition(step: Transition) -> Transition:
 class Collector(ABC):
     """Plays policies in B environments for each of S seeds. All arrays have a leading seed axis."""
 
-    promise: ClassVar[Literal["exact", "replayable"]]
+    promise: Literal["exact", "replayable"]
     """What it can promise when a run is resumed.
 
-    `exact`: actors are arrays; restored, they continue to the bit. `replayable`: running episodes begin again
+    `exact`: the actors and `states` continue to the bit. `replayable`: some running episodes begin again
     from their recorded seeds; the steps played in them so far stay learnt, and the position is lost.
     """
     env: Any
@@ -66,9 +66,13 @@ class Collector(ABC):
     def close(self) -> None:  # noqa: B027  (a compiled environment holds nothing)
         """Release the environments. They are made anew when they are needed again."""
 
-    def restored(self, actors: PyTree) -> PyTree:
-        """Actors from a checkpoint, ready to go on; see `promise`."""
-        return actors
+    def states(self) -> list[bytes | None]:
+        """What is not in the actors of each running episode; None where it cannot be had."""
+        return []
+
+    def restored(self, actors: PyTree, states: Sequence[bytes | None]) -> tuple[PyTree, int]:
+        """Actors from a checkpoint, ready to go on with its `states`, and how many episodes begin again."""
+        return actors, 0
 
 
 def over_seeds(

@@ -6,7 +6,7 @@ key that a compiled environment would have been reset with.
 
 import itertools
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -64,11 +64,10 @@ class Step(NamedTuple):
 class Hosted(Collector):
     """Steps a pool of S x B environments. Its programs are compiled once for all steps."""
 
-    promise = "replayable"
-
     def __init__(self, env: HostSource, algorithm: Algorithm, envs: int, seeds: int = 1):
         self.env, self.algorithm = env, algorithm
         self.envs, self.seeds = envs, seeds
+        self.promise = "replayable"  # until the environments have given their states
         self.inputs = algorithm.config.inputs
         self.spec = policy_spec(env.spec, **self.inputs)
         self.no_action = np.asarray(no_action(env.spec))
@@ -95,17 +94,29 @@ class Hosted(Collector):
 
     def start(self, keys: Array) -> HostedActors:
         memory, key, words = self._start(keys)
-        return self._begin(memory, key, words)
 
-    def restored(self, actors: HostedActors) -> HostedActors:
-        return self._begin(actors.memory, actors.key, actors.episode_seeds)
-
-    def _begin(self, memory: PyTree, key: Array, words: Array) -> HostedActors:
-        """Begin the episodes of these seeds in all environments; memories are cleared at their first step."""
         observation = Observation(*self._by_seed(self.pool.begin(_seeds(words))))
         first = np.ones((self.seeds, self.envs), bool)
         last_action = np.broadcast_to(self.no_action, (*first.shape, *self.no_action.shape))
         return HostedActors(observation, first, last_action, memory, key, np.asarray(words))
+
+    def states(self) -> list[bytes | None]:
+        states = self.pool.get_states()
+        self.promise = "replayable" if None in states else "exact"
+        return states
+
+    def restored(self, actors: HostedActors, states: Sequence[bytes | None]) -> tuple[HostedActors, int]:
+        """Episodes without a state begin again; memories are cleared at their first step."""
+        states = states or [None] * self.seeds * self.envs
+        seen, continued = self._by_seed(self.pool.resume(_seeds(actors.episode_seeds), states))
+        over = ~continued.reshape(*continued.shape, *[1] * self.no_action.ndim)
+        again = actors._replace(
+            observation=Observation(*seen),
+            first=np.where(continued, actors.first, True),
+            last_action=np.where(over, self.no_action, actors.last_action),
+            episode_seeds=np.asarray(actors.episode_seeds),
+        )
+        return again, int((~continued).sum())
 
     def collect(
         self,
