@@ -4,9 +4,8 @@ Keys are drawn as in `compiled.py`: the same seeds give the same actions, and th
 key that a compiled environment would have been reset with.
 """
 
-import itertools
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,6 +21,8 @@ from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
+DRAWN_AHEAD = 64  # steps, where nobody knows how many will be played
+
 
 class HostedActors(NamedTuple):
     """What is known of B environments between two steps, without the environments themselves, (S, B, ...)."""
@@ -31,10 +32,21 @@ class HostedActors(NamedTuple):
     first: Any
     last_action: Any
     memory: PyTree
-    key: Array
-    """(S,)"""
+    key: Any
+    """(S, 2) uint32: the two words of the key of each seed; words cost less to hand over than keys"""
     episode_seeds: Any
     """(S, B, 2) uint32: the two words of the seed of each running episode"""
+
+
+class Draw(NamedTuple):
+    """The random numbers of a step, as words."""
+
+    act: Any
+    """(S, 2) uint32: the key of acting"""
+    next_seeds: Any
+    """(S, B, 2) uint32: seeds of the next episodes, for environments that end with this step"""
+    key: Any
+    """(S, 2) uint32: the key that later steps are drawn from"""
 
 
 class Decision(NamedTuple):
@@ -43,9 +55,6 @@ class Decision(NamedTuple):
     action: Any
     memory: PyTree
     extras: PyTree
-    key: Any
-    next_seeds: Any
-    """(S, B, 2) uint32: seeds of the next episodes, for environments that end with this step"""
 
 
 class Step(NamedTuple):
@@ -73,7 +82,8 @@ class Hosted(Collector):
         self.no_action = np.asarray(no_action(env.spec))
         self.seconds = {"environments": 0.0, "acting": 0.0, "learning": 0.0}
         self._start = jax.jit(over_seeds(self._start_one, seeds))
-        self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, None)), static_argnums=2)
+        self._draw = jax.jit(over_seeds(self._draw_one, seeds, (0, None)), static_argnums=1)
+        self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, 0, None)), static_argnums=3)
         self._transition = jax.jit(self._make_transition)
         self._kept: dict[Keep, Any] = {}
 
@@ -94,11 +104,10 @@ class Hosted(Collector):
 
     def start(self, keys: Array) -> HostedActors:
         memory, key, words = self._start(keys)
-
         observation = Observation(*self._by_seed(self.pool.begin(_seeds(words))))
         first = np.ones((self.seeds, self.envs), bool)
         last_action = np.broadcast_to(self.no_action, (*first.shape, *self.no_action.shape))
-        return HostedActors(observation, first, last_action, memory, key, np.asarray(words))
+        return HostedActors(observation, first, last_action, memory, np.asarray(key), np.asarray(words))
 
     def states(self) -> list[bytes | None]:
         states = self.pool.get_states()
@@ -159,48 +168,56 @@ class Hosted(Collector):
         While one part of the pool steps, another is acted for. Actions of all environments are computed
         each time and those of other parts dropped, so that random draws do not depend on the parts.
         """
-        decisions: list[Decision] = []
-        for t in itertools.count(1):
-            parts = range(len(self.pool.parts))
-            decisions = decisions or [self._send(part, policy, actors, greedy, running) for part in parts]
+        parts = range(len(self.pool.parts))
+        draws = self._draws(actors.key, length)
+        draw, decisions = next(draws), []
+        while draw is not None:
+            decisions = decisions or [
+                self._send(part, policy, actors, draw, greedy, running) for part in parts
+            ]
             decision, decisions, played = self._chosen(decisions), [], []
             seen, first, last_action = jax.tree.map(np.copy, actors[:3])
             after = actors._replace(
-                observation=seen,
-                first=first,
-                last_action=last_action,
-                memory=decision.memory,
-                key=decision.key,
+                observation=seen, first=first, last_action=last_action, memory=decision.memory, key=draw.key
             )
+            coming = next(draws, None)
             for part in parts:
                 begun = time.perf_counter()
                 played.append(self.pool.receive(part))
                 self.seconds["environments"] += time.perf_counter() - begun
                 self._show(after, part, played[part], decision.action)
-                if length is not None and t < length:
-                    decisions.append(self._send(part, policy, after, greedy, running))
+                if coming is not None and length is not None:
+                    decisions.append(self._send(part, policy, after, coming, greedy, running))
             together: PoolStep = self._by_seed(joined(played))
             step = Step(*actors[:4], decision.action, decision.extras, together)
-            seeds = np.where(together.first[..., None], decision.next_seeds, actors.episode_seeds)
-            actors = after._replace(episode_seeds=seeds)
+            seeds = np.where(together.first[..., None], draw.next_seeds, actors.episode_seeds)
+            actors, draw = after._replace(episode_seeds=seeds), coming
             yield step, actors
-            if t == length:
+
+    def _draws(self, key: np.ndarray, length: int | None) -> Iterator[Draw]:
+        """The draws of `length` steps, or without end; many steps are drawn at once."""
+        while True:
+            drawn: Draw = jax.device_get(self._draw(key, length or DRAWN_AHEAD))
+            for t in range(drawn.act.shape[1]):
+                yield Draw(*(words[:, t] for words in drawn))
+            if length is not None:
                 return
+            key = drawn.key[:, -1]
 
     def _send(
-        self, part: int, policy: PyTree, actors: HostedActors, greedy: bool, running: np.ndarray
+        self, part: int, policy: PyTree, actors: HostedActors, draw: Draw, greedy: bool, running: np.ndarray
     ) -> Decision:
         """Act for all environments, and let those of a part step."""
         begun = time.perf_counter()
-        decision = jax.device_get(self._act(policy, actors, greedy))
+        decision = jax.device_get(self._act(policy, actors[:4], draw.act, greedy))
         self.seconds["acting"] += time.perf_counter() - begun
         which = self._rows(part)
         action = decision.action.reshape(len(running), *decision.action.shape[2:])
-        self.pool.send(part, action[which], _seeds(decision.next_seeds)[which], running[which])
+        self.pool.send(part, action[which], _seeds(draw.next_seeds)[which], running[which])
         return decision
 
     def _chosen(self, decisions: list[Decision]) -> Decision:
-        """The decisions of each part in its own rows. Their keys are equal."""
+        """The decisions of each part in its own rows."""
         if len(decisions) == 1:
             return decisions[0]
 
@@ -209,8 +226,7 @@ class Hosted(Collector):
             rows = [x[self._rows(part)] for part, x in enumerate(flat)]
             return np.concatenate(rows).reshape(each[0].shape)
 
-        key = decisions[0].key
-        return jax.tree.map(pick, *(each._replace(key=None) for each in decisions))._replace(key=key)
+        return jax.tree.map(pick, *decisions)
 
     def _show(self, actors: HostedActors, part: int, played: PoolStep, action: np.ndarray) -> None:
         """Write what a part shows after its step into the actors."""
@@ -250,12 +266,12 @@ class Hosted(Collector):
                 first=jnp.ones(rows, bool),
                 last_action=jnp.broadcast_to(self.no_action, (*rows, *self.no_action.shape)),
                 memory=spread(self.algorithm.actor.initial_memory(self.envs)),
-                key=jax.random.split(key, self.seeds),
+                key=jnp.zeros((self.seeds, 2), jnp.uint32),
                 episode_seeds=jnp.zeros((*rows, 2), jnp.uint32),
             )
             policy = spread(self.algorithm.policy(self.algorithm.init(key, self.envs)))
-            act = over_seeds(lambda p, a: self._act_one(p, a, False), self.seeds, (0, 0))
-            decision = act(policy, actors)
+            act = over_seeds(lambda p, a, k: self._act_one(p, a, k, False), self.seeds, (0, 0, 0))
+            decision = act(policy, actors[:4], actors.key)
             step = Step(*actors[:4], decision.action, decision.extras, _blank_step(spec, rows))
             steps = jax.tree.map(lambda x: jnp.repeat(x[:, None], length, axis=1), step)
             return actors, self._make_transition(steps)
@@ -268,18 +284,25 @@ class Hosted(Collector):
         """As `Compiled.start_one`: the memory, the key of acting, and the seeds of the first episodes."""
         reset_key, act_key = jax.random.split(key)
         words = jax.random.key_data(jax.random.split(reset_key, self.envs))
-        return self.algorithm.actor.initial_memory(self.envs), act_key, words
+        return self.algorithm.actor.initial_memory(self.envs), jax.random.key_data(act_key), words
 
-    def _act_one(self, policy: PyTree, actors: HostedActors, greedy: bool) -> Decision:
+    def _draw_one(self, words: Array, length: int) -> Draw:
+        """The keys of `length` steps as `Compiled.collect_one` splits them, (T, ...)."""
+
+        def step(key: Array, _: None) -> tuple[Array, Draw]:
+            key, act_key, env_key = jax.random.split(key, 3)
+            # `AutoReset.step` resets with the second of the two keys that it splits.
+            next_keys = jax.vmap(lambda key: jax.random.split(key)[1])(jax.random.split(env_key, self.envs))
+            return key, Draw(*map(jax.random.key_data, (act_key, next_keys, key)))
+
+        return jax.lax.scan(step, jax.random.wrap_key_data(words), None, length)[1]
+
+    def _act_one(self, policy: PyTree, shown: tuple[Any, ...], words: Array, greedy: bool) -> Decision:
         """As a step of `Compiled.collect_one`, up to the environments."""
-        key, act_key, env_key = jax.random.split(actors.key, 3)
-        seen = self._see(actors.observation, actors.last_action)
-        action, memory, extras = self.algorithm.actor.act(
-            policy, seen, actors.first, actors.memory, act_key, greedy
-        )
-        # `AutoReset.step` resets with the second of the two keys that it splits.
-        next_keys = jax.vmap(lambda key: jax.random.split(key)[1])(jax.random.split(env_key, self.envs))
-        return Decision(action, memory, extras, key, jax.random.key_data(next_keys))
+        observation, first, last_action, memory = shown
+        seen = self._see(observation, last_action)
+        key = jax.random.wrap_key_data(words)
+        return Decision(*self.algorithm.actor.act(policy, seen, first, memory, key, greedy))
 
     def _see(self, observation: Observation, last_action: Array) -> Observation:
         """An observation of the environment as the networks see it."""
