@@ -82,10 +82,10 @@ class InputNormaliser:
         return InputStatistics(obs, statistics.state.update(states, counted, self.states.membership))
 
     def apply(self, statistics: InputStatistics, seen: Observation) -> Observation:
-        """Observations as networks see them. Padding and the rows of the dead stay zero."""
+        """Observations as networks see them. Padding, which was never counted, and rows of the dead are zero."""
         own, added = seen.obs[..., : self.size], seen.obs[..., self.size :]
         normal = statistics.obs.normalise(own, self.groups.of_agent)
-        own = jnp.where(seen.alive[..., None] & self.own, normal, own)
+        own = jnp.where(seen.alive[..., None], normal, own)
         seen = seen._replace(obs=jnp.concatenate([own, added], axis=-1))
         if not seen.state.shape[-1]:  # not kept in this replay
             return seen
