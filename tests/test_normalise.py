@@ -1,4 +1,4 @@
-"""Normalised observations and rewards: the statistics, what they touch, and that they go wherever a policy goes."""
+"""Normalised observations and rewards: the statistics, what they touch, and where they go with a policy."""
 
 import dataclasses
 
@@ -109,7 +109,7 @@ def test_only_what_living_agents_see_is_normalised():
 
 
 def test_rewards_are_scaled_by_the_returns_of_their_team():
-    """Through the ends of episodes and of rollouts; three adversaries learn from their mean, one agent alone."""
+    """Through ends of episodes and of rollouts; three adversaries learn from their mean, one agent alone."""
     spec = registry.make_env("mpe/simple_tag", {}).spec
     config = registry.algorithm_config("mappo")(gamma=0.9, reward="mean")
     normaliser, rng = RewardNormaliser(config, spec), np.random.default_rng(0)

@@ -64,9 +64,9 @@ class InputNormaliser:
             )
         ids, last_actions = added["agent_id"] * spec.n_agents, added["last_action"] * spec.n_actions
         self.size = spec.obs_size - ids - last_actions
-        names = [features[: self.size] for features in spec.obs_features]
-        self.own = np.array([[name != "padding" for name in each] for each in names])  # (A, O)
-        self.groups = partition([f"agents with {count} entries" for count in self.own.sum(1)])
+        # Agents with as many entries share statistics: padding is then zero in all of them, and stays zero.
+        sizes = [sum(name != "padding" for name in names[: self.size]) for names in spec.obs_features]
+        self.groups = partition([f"agents with {size} entries" for size in sizes])
         self.states = partition(["all agents"] * (spec.n_agents if spec.agent_state else 1))
         self.agent_state, self.state_size = spec.agent_state, spec.state_size
 
@@ -76,13 +76,13 @@ class InputNormaliser:
     def update(self, statistics: InputStatistics, seen: Observation) -> InputStatistics:
         """Take in the observations (..., A, O) of living agents, and the states."""
         alive = seen.alive[..., None]
-        obs = statistics.obs.update(seen.obs[..., : self.size], alive & self.own, self.groups.membership)
+        obs = statistics.obs.update(seen.obs[..., : self.size], alive, self.groups.membership)
         states = self._states(seen)
         counted = alive if self.agent_state else jnp.ones((*states.shape[:-1], 1), bool)
         return InputStatistics(obs, statistics.state.update(states, counted, self.states.membership))
 
     def apply(self, statistics: InputStatistics, seen: Observation) -> Observation:
-        """Observations as networks see them. Padding, which was never counted, and rows of the dead are zero."""
+        """Observations as networks see them. Padding and the rows of the dead stay zero."""
         own, added = seen.obs[..., : self.size], seen.obs[..., self.size :]
         normal = statistics.obs.normalise(own, self.groups.of_agent)
         own = jnp.where(seen.alive[..., None], normal, own)
