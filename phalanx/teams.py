@@ -20,6 +20,7 @@ import numpy as np
 
 from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
+from phalanx.algorithms.shared.normalised import build
 from phalanx.config import renamed
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.host.base import HostSource
@@ -209,7 +210,7 @@ def load_team(path: str | Path) -> Policy:
         seen = policy_spec(spec, **config.inputs)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PhalanxError(f"{path} does not fit phalanx {__version__}: {error}") from None
-    algorithm = cls(config, seen)
+    algorithm = build(cls, config, seen)
     like = jax.eval_shape(lambda key: algorithm.policy(algorithm.init(key, 1)), jax.random.key(0))
     shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _leaves(like).items()}
     if shapes != {name: (array.shape, array.dtype) for name, array in arrays.items()}:

@@ -21,6 +21,7 @@ import jax
 import pytest
 
 from phalanx import device, registry
+from phalanx.algorithms.shared.normalised import build as make
 from phalanx.envs.wrappers import policy_spec
 from phalanx.training.collectors import collector_for
 from phalanx.training.evaluate import play
@@ -64,7 +65,7 @@ def build(algorithm, env, envs=4, env_options=None, **options):
     """A loop of a small algorithm in an environment, by name or as an object."""
     config = registry.algorithm_config(algorithm)(**{**small_for(algorithm), **options})
     bare = registry.make_env(env, env_options or {}) if isinstance(env, str) else env
-    learner = registry.algorithm(algorithm)(config, policy_spec(bare.spec, **config.inputs))
+    learner = make(registry.algorithm(algorithm), config, policy_spec(bare.spec, **config.inputs))
     learner.check(envs)
     return Loop(collector_for(bare, learner, envs))
 

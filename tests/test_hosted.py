@@ -74,7 +74,11 @@ def trained(algorithm, env, out, **options):
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [("mappo", {"network": "gru"}), ("qmix", {"buffer": 64, "episodes": 4, "reward": "mean"})],
+    [
+        ("mappo", {"network": "gru"}),
+        ("qmix", {"buffer": 64, "episodes": 4, "reward": "mean"}),
+        ("ippo", {"normalise_obs": True, "normalise_reward": True}),
+    ],
 )
 def test_learning_is_the_same(tmp_path, algorithm, options):
     """The driver, its evaluations and its final one, to float tolerance."""

@@ -5,6 +5,7 @@ repeats. An algorithm on replay keeps its buffer in its learner and samples from
 same function in training, evaluation, recording and exported policies.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,6 +123,8 @@ class Algorithm(ABC):
     """The kinds of actions it supports: `discrete`, `continuous`."""
     actor: Actor
     optimisers: tuple[Optimiser, ...] = ()
+    replay: Any = None
+    """For learning from a replay buffer: `update` samples by it; see `phalanx.data.replay.EpisodeReplay`."""
 
     def __init__(self, config: Any, spec: EnvSpec):
         """`spec` is that of the environment as the networks see it, ids and last actions included."""
@@ -149,6 +152,12 @@ class Algorithm(ABC):
         self, learner: Any, rollout: Transition, key: Array, clock: Clock
     ) -> tuple[Learner, dict[str, Array]]:
         """Learn from a rollout (T, B, ...). Also returns scalars to log."""
+
+    def with_replay(self, replay: Any) -> Self:
+        """The same algorithm, which samples from another `replay`."""
+        other = copy.copy(self)
+        other.replay = replay
+        return other
 
     @property
     def uses_budget(self) -> bool:

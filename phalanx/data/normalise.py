@@ -1,10 +1,13 @@
-"""Running normalisers: statistics that follow what they normalise, one set a group."""
+"""Running statistics for normalisation, one set for each group of agents."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from phalanx.types import Array
+
+MOST_DEVIATIONS = 10.0  # from the mean, of a normalised observation
 
 
 class RunningNorm(NamedTuple):
@@ -45,3 +48,60 @@ class RunningNorm(NamedTuple):
         """The inverse of `normalise`."""
         which = jnp.array(group_of)
         return x * self.std[which] + self.mean[which]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of everything seen so far, each (G, F): F entries for each of G groups of agents."""
+
+    mean: Array
+    var: Array
+    count: Array
+    """float32: how many numbers were seen"""
+
+    @classmethod
+    def start(cls, groups: int, entries: int) -> "Moments":
+        """Before anything was seen."""
+        nothing = jnp.zeros((groups, entries))
+        return cls(nothing, nothing, nothing)
+
+    def update(self, x: Array, counted: Array, membership: np.ndarray) -> "Moments":
+        """Take in those of x (..., A, F) that are `counted`, (..., A, F) or (..., A, 1) bool.
+
+        `membership` (G, A) is 1 where an agent belongs to a group. Batches are merged as in Chan et al. 1979:
+        nothing is lost by subtracting large squares.
+        """
+        axes = tuple(range(x.ndim - 2))
+        counted = jnp.broadcast_to(counted, x.shape)
+        number = counted.sum(axes).astype(jnp.float32)  # (A, F), as all that is of each agent
+        mean = jnp.where(counted, x, 0.0).sum(axes) / jnp.maximum(number, 1)
+        var = jnp.where(counted, jnp.square(x - mean), 0.0).sum(axes) / jnp.maximum(number, 1)
+
+        def total(of_agent: Array) -> Array:
+            # Not by a matrix product, which a GPU may round.
+            return (membership[..., None] * of_agent).sum(1)
+
+        count = total(number)
+        group_mean = total(number * mean) / jnp.maximum(count, 1)
+        spread = number * (var + jnp.square(mean - (membership[..., None] * group_mean[:, None]).sum(0)))
+        return self._merge(Moments(group_mean, total(spread) / jnp.maximum(count, 1), count))
+
+    def _merge(self, new: "Moments") -> "Moments":
+        count = self.count + new.count
+        share = new.count / jnp.maximum(count, 1)
+        step = new.mean - self.mean
+        var = self.var + share * (new.var - self.var + (1 - share) * jnp.square(step))
+        return Moments(self.mean + share * step, var, count)
+
+    @property
+    def std(self) -> Array:
+        """(G, F): infinite before anything was seen.
+
+        Never so small beside the mean that dividing by it blows up rounding errors.
+        """
+        least = jnp.maximum(1e-5 * jnp.abs(self.mean), 1e-8)
+        return jnp.where(self.count > 0, jnp.maximum(jnp.sqrt(self.var), least), jnp.inf)
+
+    def normalise(self, x: Array, group_of: tuple[int, ...]) -> Array:
+        """x (..., A, F) with mean 0 and deviation 1, clipped at 10 deviations; 0 before anything was seen."""
+        which = np.array(group_of)
+        return jnp.clip((x - self.mean[which]) / self.std[which], -MOST_DEVIATIONS, MOST_DEVIATIONS)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm, AlgorithmConfig, NetworkSummary
+from phalanx.algorithms.shared.normalised import build
 from phalanx.algorithms.shared.optimiser import require_learning
 from phalanx.config import Resolved, RunConfig
 from phalanx.envs.base import Env
@@ -98,7 +99,7 @@ class Parts(NamedTuple):
 def _make_parts(
     cls: type[Algorithm], config: Any, env: Env | HostSource, envs: int, seeds: int, eval_episodes: int
 ) -> Parts:
-    algorithm = cls(config, policy_spec(env.spec, **config.inputs))
+    algorithm = build(cls, config, policy_spec(env.spec, **config.inputs))
     loop = Loop(collector_for(env, algorithm, envs, seeds))
     # Host environments cost memory each: evaluations take no more of them, and several rounds.
     at_once = min(eval_episodes, envs) if isinstance(env, HostSource) else eval_episodes

@@ -22,6 +22,7 @@ def start_from(name: str, source: Setup, trained: Carry, target: Setup) -> Calla
     takes the network of its agents, so that one shared network can become one for each type or agent.
     Optimisers, replay and counters begin anew. What does not fit is refused.
     """
+    _require_same_scales(name, source, target)
     seeds = _seeds(name, source.config.seeds, target.config.seeds)
     of_source = source.algorithm.networks(trained.learner)
     of_target = target.algorithm.networks(carry_shapes(target.loop).learner)
@@ -39,6 +40,21 @@ def start_from(name: str, source: Setup, trained: Carry, target: Setup) -> Calla
         return carry._replace(learner=jax.tree.map(jnp.copy, learner))
 
     return begin
+
+
+def _require_same_scales(name: str, source: Setup, target: Setup) -> None:
+    """Refuse networks that have learnt from inputs or rewards on another scale."""
+    for option in ("normalise_obs", "normalise_reward"):
+        was, now = (getattr(each.resolved.algorithm, option, False) for each in (source, target))
+        if was != now:
+            raise PhalanxError(
+                f"cannot start from {name}: it was trained {_with(was)} {option}, and this run is "
+                f"{_with(now)} it: use the same"
+            )
+
+
+def _with(on: bool) -> str:
+    return "with" if on else "without"
 
 
 def _seeds(name: str, trained: int, wanted: int) -> np.ndarray:

@@ -42,6 +42,18 @@ class TeamConfig(AlgorithmConfig):
     agent_id: bool = option(True, "add a one-hot agent id to the observation")
     last_action: bool = option(False, "add the agent's last action to the observation")
 
+    normalise_obs: bool = option(
+        False,
+        "normalise each entry of observations and state by its running mean and standard deviation, and clip "
+        "it at 10; agent ids, last actions and action masks stay as they are",
+    )
+    normalise_reward: bool = option(
+        False,
+        "divide rewards by the running standard deviation of the discounted return, in learning only: logged "
+        "returns are raw (value_norm normalises a critic's targets instead; reward_norm divides by the "
+        "deviation of single rewards)",
+    )
+
     share: str = option("all", "who shares a network: all, team, type, agent, or groups of agents as 0,1;2")
     reward: Reward = option(
         "own", "the reward each agent learns from: its own, or the mean or sum over its team"
