@@ -8,8 +8,8 @@ Three questions:
   and they take turns; of each the best turn counts. The others start a process for every environment.
 - The overhead of a step: environments that compute nothing.
 - Environments of 1 ms a step, with MAPPO acting: against what as many workers would do if acting and talking
-  cost nothing. They sleep, as one does that waits for a game; `--busy` computes instead, and then acting needs
-  a core of its own.
+  cost nothing. They sleep, as one does that waits for a game; with `--busy` they compute, and then acting
+  needs a core of its own.
 
 `pip install 'gymnasium[box2d]'` adds LunarLander, `pip install stable-baselines3` its column.
 """
@@ -122,7 +122,9 @@ def stable_baselines(name: str, envs: int) -> tuple[Stepper, Close]:
     return play, vector.close
 
 
-def take_turns(steppers: dict[str, Stepper], envs: int, repeats: int, seconds: float = 1.0) -> dict[str, float]:
+def take_turns(
+    steppers: dict[str, Stepper], envs: int, repeats: int, seconds: float = 1.0
+) -> dict[str, float]:
     """The best rate of each in environment steps a second."""
     steps = {}
     for label, play in steppers.items():
@@ -192,14 +194,18 @@ def acting(envs: int, workers: int, repeats: int, busy: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Ask the three questions."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--envs", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--busy", action="store_true", help="environments of 1 ms compute instead of waiting")
     parser.add_argument("--only", nargs="*", default=["CartPole-v1", "LunarLander-v3"])
     args = parser.parse_args()
-    print(f"{args.envs} environments, {args.workers} workers, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    load = os.getloadavg()[0]
+    print(f"{args.envs} environments, {args.workers} workers, {os.cpu_count()} cores, load {load:.1f}")
     print("stepping alone:")
     for name in args.only:
         if name.startswith("LunarLander") and not find_spec("Box2D"):

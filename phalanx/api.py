@@ -147,7 +147,8 @@ def _initial_networks(setup: "Setup") -> Any:
     if not name:
         return None
     source, record = open_source(name, setup)
-    return start_from(name, source, read_carry(source, record, None), setup)
+    trained = read_carry(source, record, None, "remove the broken one to start from {}")
+    return start_from(name, source, trained, setup)
 
 
 def resume(

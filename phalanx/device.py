@@ -5,7 +5,7 @@ import platform
 import subprocess
 import threading
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 import jax
@@ -109,6 +109,10 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed as a package"
+    for kind in ("algorithms", "envs", "presets"):  # what installed packages add
+        for entry in entry_points(group=f"phalanx.{kind}"):
+            if entry.dist:
+                found[entry.dist.name] = entry.dist.version
     return found
 
 

@@ -198,9 +198,14 @@ def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
         )
 
 
-def read_carry(setup: Setup, record: Record, checkpoint: str | None) -> Carry:
-    """The carry in a checkpoint of a run (default: the newest), without its replay buffer."""
-    saved = checkpoints.choose(record.checkpoints, checkpoint, to_go_on=False)
+def read_carry(
+    setup: Setup, record: Record, checkpoint: str | None, use: str = "use --checkpoint {}"
+) -> Carry:
+    """The carry in a checkpoint of a run (default: the newest), without its replay buffer.
+
+    `use` says how a user takes another checkpoint.
+    """
+    saved = checkpoints.choose(record.checkpoints, checkpoint, to_go_on=False, use=use)
     return checkpoints.restore(saved, carry_shapes(setup.loop).without_replay())
 
 

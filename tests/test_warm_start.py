@@ -16,6 +16,7 @@ from phalanx import cli
 from phalanx.config import Layer
 from phalanx.errors import PhalanxError
 from phalanx.runs import open_run, read_carry, resolve, tables_of
+from phalanx.training import checkpoint as checkpoints
 from phalanx.training.driver import Driver
 from phalanx.training.programs import carry_shapes
 from phalanx.training.warm_start import start_from
@@ -227,3 +228,12 @@ def make_object():
         """Not importable by name."""
 
     return Local()
+
+
+def test_a_broken_checkpoint_is_refused_with_what_can_be_done(two_checkpoints, tmp_path):
+    """Training has no option for the checkpoint to start from: none is named."""
+    newest = checkpoints.listing(two_checkpoints.folder / "checkpoints")[-1].path
+    (newest / checkpoints.ARRAYS).write_bytes(b"")
+    with pytest.raises(PhalanxError, match=r"is broken: .*: remove the broken one to start from \d+$"):
+        small(tmp_path / "new", init_from=two_checkpoints.folder)
+    assert not (tmp_path / "new").exists()

@@ -214,8 +214,13 @@ def forget_after(checkpoint: Checkpoint) -> None:
             shutil.rmtree(each.path, ignore_errors=True)
 
 
-def choose(folder: Path, name: str | None = None, *, to_go_on: bool = True) -> Checkpoint:
-    """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered."""
+def choose(
+    folder: Path, name: str | None = None, *, to_go_on: bool = True, use: str = "use --checkpoint {}"
+) -> Checkpoint:
+    """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered.
+
+    `use` says how a user takes the sound one.
+    """
     found = listing(folder)
     if not found:
         raise PhalanxError(f"there is no checkpoint in {folder}: the run must be started again")
@@ -231,7 +236,7 @@ def choose(folder: Path, name: str | None = None, *, to_go_on: bool = True) -> C
     offer = "no other is sound"
     if sound:
         which, offered = ("before", before[-1]) if before else ("after", sound[-1])
-        offer = f"the one {which} it is sound: use --checkpoint {offered.path.name}"
+        offer = f"the one {which} it is sound: {use.format(offered.path.name)}"
     raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
 
 
