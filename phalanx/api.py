@@ -15,7 +15,6 @@ from phalanx.config import Layer, Option, convert
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.deprecated import renamed_argument
-from phalanx.envs.base import Env
 from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.check import check_host
@@ -308,7 +307,6 @@ def _played(name: str, setup: "Setup", params: PyTree, seed: int, episodes: int)
     from phalanx.report.page import show
 
     played = playback.play(setup.env, setup.algorithm, params, seed, episodes, film=True)
-    assert isinstance(setup.env, Env)
     return show(name, setup.env, setup.algorithm.actor.preference, played)
 
 
