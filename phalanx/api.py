@@ -15,7 +15,6 @@ from phalanx.config import Layer, Option, convert
 from phalanx.data import trajectories
 from phalanx.data.trajectories import load_trajectories as load_trajectories
 from phalanx.deprecated import renamed_argument
-from phalanx.envs.base import Env
 from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.check import check_host
@@ -205,13 +204,19 @@ def evaluate(
     seed: int = 0,
     checkpoint: str | None = None,
     env_options: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    worker_python: str | None = None,
+    step_timeout: float | None = None,
 ) -> dict[str, Any]:
     """Play greedy episodes and average them.
 
     `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
     in the environment `env`, a name with `env_options` or an object. `which` is as in `load`; `seed`
-    picks the episodes.
+    picks the episodes. `workers`, `worker_python` and `step_timeout` are as in training, for an untrained
+    algorithm: a run has its own.
     """
+    where = {"workers": workers, "worker_python": worker_python, "step_timeout": step_timeout}
+    where = {name: value for name, value in where.items() if value is not None}
     episodes, seed = _whole("episodes", episodes, 1), _whole("seed", seed, 0)
     device.configure()
     trained = is_run(run)
@@ -219,11 +224,13 @@ def evaluate(
         raise PhalanxError("env_options are for an environment given by name: a run or an object has its own")
     if trained and isinstance(env, str):
         raise PhalanxError(f"{run} is a run folder, which has its environment: leave out {env!r}")
+    if trained and where:
+        raise PhalanxError(f"{run} is a run folder, which has its own workers: leave out {next(iter(where))}")
     if env is None or (trained and not isinstance(env, str)):
         setup, policy = policies_of(run, env, which, checkpoint)
     else:
         refuse_choice(run, which=which, checkpoint=checkpoint)
-        setup, policy = untrained(str(run), env, env_options or {})
+        setup, policy = untrained(str(run), env, env_options or {}, where)
     program = play_program(setup.evaluation)
     # Each trained seed has episodes of its own, as in the final evaluation of a run.
     first = keys.root(Purpose.EVALUATION, seed)
@@ -309,7 +316,6 @@ def _played(name: str, setup: "Setup", params: PyTree, seed: int, episodes: int)
     from phalanx.report.page import show
 
     played = playback.play(setup.env, setup.algorithm, params, seed, episodes, film=True)
-    assert isinstance(setup.env, Env)
     return show(name, setup.env, setup.algorithm.actor.preference, played)
 
 

@@ -223,11 +223,16 @@ def policies_of(
     return setup, policy
 
 
-def untrained(algorithm: str, env: str | AnyEnv, options: Mapping[str, Any]) -> tuple[Setup, PyTree]:
-    """The policies of an algorithm before its first update, (S, ...)."""
+def untrained(
+    algorithm: str, env: str | AnyEnv, options: Mapping[str, Any], where: Mapping[str, Any] | None = None
+) -> tuple[Setup, PyTree]:
+    """The policies of an algorithm before its first update, (S, ...).
+
+    `where` are options of the run that say where environments are stepped.
+    """
     name = env if isinstance(env, str) else env.spec.name
     layers = [each for each in [registry.preset(algorithm, name, "auto")] if each]
-    layers.append(Layer("argument", {"env": options}))
+    layers.append(Layer("argument", {"env": options, "run": where or {}}))
     known = registry.env_options(env, _env_names(layers)) if isinstance(env, str) else {}
     resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
     setup = set_up(resolved, registry.make_env(env, resolved.env) if isinstance(env, str) else env)

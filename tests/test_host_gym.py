@@ -11,6 +11,7 @@ from gymnasium.spaces.utils import flatten
 from phalanx.envs.host import gym
 from phalanx.envs.host.gym import Adapter, GymEnv
 from phalanx.envs.host.observations import LARGEST_STATE
+from phalanx.envs.host.packages import drawing
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import random_actions, same
 from phalanx.errors import PhalanxError
@@ -387,7 +388,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_rendering():
-    env = Adapter("CartPole-v1")
+    env = drawing(lambda: Adapter("CartPole-v1"))()
     env.reset(0)
     picture = env.render()
     assert (picture.dtype, picture.ndim, picture.shape[2]) == (np.uint8, 3, 3)

@@ -9,6 +9,7 @@ from mpe2 import simple_spread_v3, simple_world_comm_v3
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.classic import rps_v2, tictactoe_v3
 
+from phalanx.envs.host.packages import drawing
 from phalanx.envs.host.pettingzoo import Adapter, PettingZooEnv
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import random_actions, same
@@ -449,7 +450,7 @@ def test_agents_with_actions_of_two_kinds_are_refused():
 
 
 def test_rendering():
-    env = Adapter("mpe2.simple_spread_v3")
+    env = drawing(lambda: Adapter("mpe2.simple_spread_v3"))()
     env.reset(0)
     picture = env.render()
     assert (picture.dtype, picture.ndim, picture.shape[2]) == (np.uint8, 3, 3)

@@ -156,7 +156,7 @@ def test_a_pool_cuts_episodes_at_the_time_limit():
     assert not any(each.step.terminated.any() for each in cuts)
 
 
-def test_a_hosted_team_is_recorded_and_not_yet_watched():
+def test_a_hosted_team_is_recorded_and_not_watched_without_pictures():
     compiled, hosted = both("random", "debug/two_step", {}, seeds=1)
     episodes = [
         playback.play(each.env, each.algorithm, (), seed=5, episodes=4, greedy=False)
@@ -166,7 +166,7 @@ def test_a_hosted_team_is_recorded_and_not_yet_watched():
         np.testing.assert_array_equal(one.action, two.action)
         np.testing.assert_allclose(one.observation.obs, two.observation.obs, atol=1e-6)
         assert (one.length, one.terminated, one.won) == (two.length, two.terminated, two.won)
-    with pytest.raises(PhalanxError, match="cannot be watched yet"):
+    with pytest.raises(PhalanxError, match="cannot be watched: it draws no pictures"):
         playback.play(hosted.env, hosted.algorithm, (), seed=5, episodes=1, film=True)
 
 

@@ -275,6 +275,22 @@ def test_workers_are_refused_where_there_are_none_to_start():
         _ = registry.make_env("gym/CartPole-v1", {"max_velocity": 3}).spec
 
 
+def test_an_untrained_team_is_evaluated_and_checked_by_the_workers_that_are_asked_for(monkeypatch, capsys):
+    monkeypatch.chdir(Path(__file__).parent)
+    evaluate, check = (
+        ["eval", "random", "troubled:Troubled", "--episodes", "2"],
+        ["check-env", "troubled:Troubled"],
+    )
+    for command in (evaluate, check):
+        assert cli.run([*command, "--workers", "0"]) == 0
+    with pytest.raises(PhalanxError, match="cannot start a worker with /no/python"):
+        cli.run([*evaluate, "--worker-python", "/no/python"])
+    assert cli.run([*check, "--worker-python", "/no/python"]) == 2
+    assert "cannot start a worker with /no/python" in capsys.readouterr().err
+    with pytest.raises(PhalanxError, match="workers is for environments that are Python programs"):
+        cli.run(["check-env", "switch/2", "--workers", "1"])
+
+
 def test_check_env_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.chdir(Path(__file__).parent)
     assert cli.run(["check-env", "troubled:Troubled"]) == 0

@@ -32,6 +32,7 @@ class Troubled(HostEnv):
     fault: str = option("", "kill, raise, leave, hang, shape, nan, mask or print")
     often: float = option(0.0, "probability of it in each step")
     seconds: float = option(0.0, "how long a step takes")
+    drawn: str = option("", "its pictures: given, raise or text")
     state: str = option("", "its state: given, raise, leave, kill, unpicklable, large, refused or deadly")
 
     @property
@@ -46,10 +47,20 @@ class Troubled(HostEnv):
         return HostObservation(obs, np.float32([self.x]), np.ones((2, 3), bool), np.ones(2, bool))
 
     def reset(self, seed):
-        self.rng, self.x = np.random.default_rng(seed), 0.0
+        self.rng, self.x, self.steps = np.random.default_rng(seed), 0.0, 0
         # Troubles are drawn apart, so that those who have none play the same episodes.
         self.troubles = np.random.default_rng(seed + 1)
         return HostStep(self.see(), np.zeros(2, np.float32), False, False)
+
+    def render(self):
+        """Its number of steps and the sign of its place, in grey, over 400 x 500 pixels."""
+        if self.drawn == "raise":
+            raise RuntimeError("no\nscreen")
+        if self.drawn == "text":
+            return "@"
+        picture = np.full((400, 500, 3), self.steps, np.uint8)
+        picture[:, :250] = 200 if self.x > 0 else 100
+        return picture if self.drawn else None
 
     def get_state(self):
         if self.state == "raise":
@@ -74,6 +85,7 @@ class Troubled(HostEnv):
     def step(self, actions):
         time.sleep(self.seconds)
         self.x += self.rng.normal()
+        self.steps += 1
         seen, reward = self.see(), np.full(2, actions.sum() + self.x, np.float32)
         if self.troubles.random() < self.often:
             if self.fault == "kill":

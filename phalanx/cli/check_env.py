@@ -3,7 +3,15 @@
 import sys
 
 from phalanx import registry
-from phalanx.cli.parsing import Parser, add_options, env_names, given_tables, positionals
+from phalanx.cli.parsing import (
+    Parser,
+    add_options,
+    add_placement,
+    env_names,
+    given_tables,
+    placement_options,
+    positionals,
+)
 
 
 def run(words: list[str]) -> int:
@@ -18,11 +26,14 @@ def run(words: list[str]) -> int:
     (env,) = positionals(parser, words, 1)
     if env:
         add_options(parser, env, registry.env_options(env, env_names(words)), "env")
+    add_placement(parser)
     args = parser.parse(words)
     from phalanx import api, device
+    from phalanx.training.setup import place
 
     device.configure()
-    breaches = api.check_env(api.make_env(args.env, **given_tables(args)["env"]))
+    env = api.make_env(args.env, **given_tables(args)["env"])
+    breaches = api.check_env(place(env, placement_options(args), args.env))
     for breach in breaches:
         print(f"phalanx: {breach}", file=sys.stderr)
     if not breaches:

@@ -9,10 +9,12 @@ from phalanx.cli.parsing import (
     add_episodes,
     add_options,
     add_parameters,
+    add_placement,
     add_players,
     env_names,
     episode_options,
     given_tables,
+    placement_options,
     positionals,
     require_run,
 )
@@ -29,6 +31,7 @@ def run(words: list[str]) -> int:
     add_players(parser)
     add_episodes(parser, 200, "episodes for each seed")
     add_parameters(parser)
+    add_placement(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     what, env = positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():
@@ -55,6 +58,7 @@ def run(words: list[str]) -> int:
         which=args.which,
         checkpoint=args.checkpoint,
         env_options=given_tables(args)["env"],
+        **placement_options(args),
     )
     if args.json:
         print(json.dumps(result))

@@ -208,6 +208,20 @@ def team_options(args: argparse.Namespace) -> dict[str, Any]:
     return {"which": args.which, "trained_seed": seed, "checkpoint": args.checkpoint}
 
 
+def add_placement(parser: Parser) -> None:
+    """Where environments that are Python programs are stepped."""
+    parser.add_argument("--workers", metavar="INT", help="processes that step environments; 0: this process")
+    parser.add_argument("--worker-python", metavar="PATH", help="Python interpreter of the workers")
+    parser.add_argument(
+        "--step-timeout", metavar="FLOAT", help="seconds after which a worker that hangs is replaced"
+    )
+
+
+def placement_options(args: Any) -> dict[str, Any]:
+    """What was given of them."""
+    return {name: getattr(args, name) for name in ("workers", "worker_python", "step_timeout")}
+
+
 def where_to_play(what: str, env: str | None) -> dict[str, Any]:
     """The environment to play in: a run has its own, an untrained algorithm needs `env`."""
     if env is None and what in registry.algorithms():

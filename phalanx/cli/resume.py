@@ -1,6 +1,6 @@
 """`phalanx resume`: continue a stopped run."""
 
-from phalanx.cli.parsing import Parser, require_run, whole_number
+from phalanx.cli.parsing import Parser, add_placement, placement_options, require_run, whole_number
 
 
 def run(words: list[str]) -> int:
@@ -19,18 +19,12 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
     )
-    parser.add_argument("--workers", metavar="INT", help="processes that step environments from now on")
-    parser.add_argument(
-        "--worker-python", metavar="PATH", help="Python interpreter of the workers from now on"
-    )
-    parser.add_argument(
-        "--step-timeout", metavar="FLOAT", help="seconds after which a worker that hangs is replaced"
-    )
+    add_placement(parser)
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)
     from phalanx import api
 
-    where = {name: getattr(args, name) for name in ("workers", "worker_python", "step_timeout")}
+    where = placement_options(args)
     api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint, **where)
     return 0

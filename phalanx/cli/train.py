@@ -69,7 +69,6 @@ def run(words: list[str]) -> int:
         parser.print_help()
         return 0
     from phalanx import api
-    from phalanx.envs.base import Env
     from phalanx.report.console import Console
 
     command = shlex.join(["phalanx", "train", *words])
@@ -78,8 +77,7 @@ def run(words: list[str]) -> int:
     run = api.train_setup(setup, args.out, Console(), command, started)
     folder = shlex.quote(str(run.folder))
     print(f"see it:   phalanx plot {folder}")
-    if isinstance(setup.env, Env):  # host environments cannot be watched yet
-        print(f"watch it: phalanx watch {folder}")
+    print(f"watch it: phalanx watch {folder}")
     print(f"use it:   phalanx eval {folder}")
     return 0
 

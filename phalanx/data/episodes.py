@@ -7,6 +7,15 @@ import numpy as np
 from phalanx.types import Observation, PyTree
 
 
+class Film(NamedTuple):
+    """Pictures of an episode that its environment rendered."""
+
+    step: np.ndarray
+    """(F,): after how many steps each was taken; the first before the first step"""
+    picture: np.ndarray
+    """(F, h, w, 3) uint8"""
+
+
 class Episode(NamedTuple):
     """One episode of T steps, as numpy arrays."""
 
@@ -24,6 +33,8 @@ class Episode(NamedTuple):
     """(T, A, U): see `Algorithm.preferences`"""
     states: PyTree
     """(T + 1, ...), or None when they were not asked for"""
+    film: Film | None = None
+    """of an environment that draws itself, if asked for"""
 
     @property
     def length(self) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from phalanx.errors import PhalanxError, suggest
+from phalanx.report.pictures import decoded
 from phalanx.report.plots import COLOURS
 
 FINER = 2  # pictures are drawn this much larger and scaled down, so that edges come out smooth
@@ -282,4 +283,21 @@ def _said(canvas: Canvas, lines: list[str], pixels: int) -> None:
         canvas.text(left, pixels - left - 1.3 * size * up, line, size, INK, anchor="ls")
 
 
-KINDS = {"grid": _grid, "battle": _battle, "particles": _particles}
+# Pictures
+
+
+class Given(NamedTuple):
+    """A picture that needs no drawing."""
+
+    image: Image.Image
+
+    def picture(self) -> np.ndarray:
+        return np.array(self.image)
+
+
+def _pictures(frame: Mapping[str, Any], pixels: int) -> Given:
+    picture = decoded(frame["pictures"][frame["shown"]])
+    return Given(picture.resize(_size(*picture.size, pixels), Image.Resampling.BICUBIC))
+
+
+KINDS = {"grid": _grid, "battle": _battle, "particles": _particles, "pictures": _pictures}

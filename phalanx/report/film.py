@@ -24,8 +24,9 @@ def pictures(shows: Sequence[Show]) -> Iterator[np.ndarray]:
     """(H, W, 3) uint8: all episodes one after another, two teams beside each other."""
     for episode in range(len(shows[0].frames)):
         played = [show.frames[episode] for show in shows]
+        rendered = played[0][0] is not None and played[0][0]["kind"] == "pictures"
         for step in range(max(map(len, played)) - 1):
-            for k in range(BETWEEN):
+            for k in range(1 if rendered else BETWEEN):  # there is nothing between two pictures
                 yield np.hstack([image(_between(frames, step + k / BETWEEN), PIXELS) for frames in played])
         end = np.hstack([image(frames[-1], PIXELS) for frames in played])
         for _ in range(HOLD * BETWEEN):

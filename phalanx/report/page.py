@@ -17,9 +17,11 @@ import numpy as np
 
 from phalanx.data.episodes import Episode
 from phalanx.envs.base import Env
+from phalanx.envs.host.base import HostSource
 from phalanx.errors import PhalanxError, suggest
 from phalanx.report.draw import KINDS
 from phalanx.report.events import events
+from phalanx.report.pictures import picture_frames
 from phalanx.types import EnvSpec
 
 STEPS = 65_534  # that a range of numbers is cut into
@@ -34,13 +36,15 @@ class Show(NamedTuple):
     """what its preferences are: see `Algorithm.prefers`"""
     episodes: list[Episode]
     frames: list[list[dict[str, Any] | None]]
-    """for each episode what `Env.frame` says of each of its T + 1 states"""
+    """for each episode what `Env.frame` says of each of its T + 1 states, or a picture of it"""
 
 
-def show(label: str, env: Env, prefers: str, episodes: list[Episode]) -> Show:
-    """Describe every state of some episodes for the viewer."""
+def show(label: str, env: Env | HostSource, prefers: str, episodes: list[Episode]) -> Show:
+    """Describe every state of some episodes for the viewer, or show the pictures that were taken of it."""
     frames = [
         [env.frame(jax.tree.map(lambda x, t=t: x[t], each.states)) for t in range(each.length + 1)]
+        if isinstance(env, Env)
+        else picture_frames(each)
         for each in episodes
     ]
     return Show(label, env.spec, prefers, episodes, frames)
@@ -49,12 +53,19 @@ def show(label: str, env: Env, prefers: str, episodes: list[Episode]) -> Show:
 def require_same_starts(one: Show, other: Show) -> None:
     """Refuse to show two teams beside each other that did not begin alike."""
     for mine, theirs in zip(one.frames, other.frames, strict=True):
-        first, second = mine[0] or {}, theirs[0] or {}
+        first, second = _start(mine[0]), _start(theirs[0])
         if first.keys() != second.keys() or not all(np.array_equal(first[k], second[k]) for k in first):
             raise PhalanxError(
                 f"{one.label} plays {one.spec.name} and {other.label} plays {other.spec.name}, which do not "
                 f"begin alike: two teams can be watched together in one environment with the same options"
             )
+
+
+def _start(frame: dict[str, Any] | None) -> dict[str, Any]:
+    """What two episodes that begin alike have in common: of pictures the first."""
+    if frame is None or frame["kind"] != "pictures":
+        return frame or {}
+    return {"kind": "pictures", "picture": frame["pictures"][0]}
 
 
 class Packer:

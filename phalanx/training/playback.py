@@ -1,5 +1,6 @@
 """Whole episodes, kept step by step: what `watch` shows and `record` writes."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,13 +8,12 @@ import jax
 import numpy as np
 
 from phalanx.algorithms.base import Algorithm
-from phalanx.data.episodes import Episode
+from phalanx.data.episodes import Episode, Film
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.wrappers import as_given
-from phalanx.errors import PhalanxError
 from phalanx.training import keys
-from phalanx.training.collectors import collector_for
+from phalanx.training.collectors import Compiled, Hosted, collector_for
 from phalanx.training.keys import Purpose
 from phalanx.types import Array, Observation, PyTree, Transition
 
@@ -46,7 +46,8 @@ def play(
 ) -> list[Episode]:
     """Play `episodes` of a seed with a policy.
 
-    `film` also keeps the environment's states and the team's preferences. The start of an episode depends on
+    `film` also keeps the environment's states, or the pictures that it renders, and the team's preferences.
+    The start of an episode depends on
     the seed and its number alone: two teams can be watched from the same starts, and `watch` and `record`
     with the same seed show the same episodes.
     """
@@ -61,9 +62,8 @@ def player(
     env: Env | HostSource, algorithm: Algorithm, episodes: int, greedy: bool, film: bool = False
 ) -> Callable[[PyTree, Array], list[Episode]]:
     """A function that plays `episodes` together with a policy, from a key."""
-    if film and isinstance(env, HostSource):
-        raise PhalanxError(f"{env.spec.name} is a Python program, which cannot be watched yet: try record")
     collector = collector_for(env, algorithm, episodes, with_states=film)
+    compiled = isinstance(collector, Compiled)
 
     def program(policy: PyTree, key: Array):
         def keep(step: Transition) -> Kept:
@@ -76,14 +76,25 @@ def player(
             return Kept(after, step.action, step.reward, *ends, preferences, state)
 
         actors = collector.start(key[None])
+        if film and isinstance(collector, Hosted):
+            collector.pool.films()  # what draws no pictures is refused before it is played
         of_seed = jax.tree.map(lambda x: x[None], policy)
         _, kept = collector.first_episodes(of_seed, actors, greedy, keep)
-        begin = _bare_state(actors.running.state) if film else None
+        begin = _bare_state(actors.running.state) if film and compiled else None
         first = as_given(collector.observation(actors), env.spec)
         return jax.tree.map(lambda x: x[0], (first, begin, kept))
 
-    program = jax.jit(program) if isinstance(env, Env) else program
-    return lambda policy, key: _episodes(*jax.device_get(program(policy, key)))
+    program = jax.jit(program) if compiled else program
+
+    def play(policy: PyTree, key: Array) -> list[Episode]:
+        with contextlib.closing(collector):
+            played = _episodes(*jax.device_get(program(policy, key)))
+            if not film or not isinstance(collector, Hosted):
+                return played
+            films = [Film(*each) for each in collector.pool.films()]
+        return [episode._replace(film=each) for episode, each in zip(played, films, strict=True)]
+
+    return play
 
 
 def _bare_state(state: PyTree) -> PyTree:

@@ -10,10 +10,10 @@ from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm, AlgorithmConfig, NetworkSummary
 from phalanx.algorithms.shared.normalised import build
 from phalanx.algorithms.shared.optimiser import require_learning
-from phalanx.config import Resolved, RunConfig
+from phalanx.config import Resolved, RunConfig, convert, options_of
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
-from phalanx.envs.host.task import HostTask, Placement
+from phalanx.envs.host.task import HostTask
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.report.console import table
@@ -21,6 +21,8 @@ from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
 from phalanx.training.loop import Loop
 
+# Options of a run that say where host environments are stepped, and the fields of a `Placement` for them.
+PLACEMENT = {"workers": "workers", "worker_python": "python", "step_timeout": "step_timeout"}
 MOST_UPDATES = 2**31 - 1  # counters and seeds are 32-bit integers
 
 
@@ -75,17 +77,24 @@ def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
 
 def _placed(env: Env | HostSource, run: RunConfig, origins: Mapping[str, str]) -> Env | HostSource:
     """A host environment with the workers that the run asks for."""
-    if isinstance(env, HostTask):
-        placement = Placement(run.workers, run.worker_python, run.step_timeout)
-        return dataclasses.replace(env, placement=placement)
-    for name in ("workers", "worker_python", "step_timeout"):
-        if origins.get(name, "default") != "default":
-            what = "an object, stepped in this process" if isinstance(env, HostSource) else "compiled"
-            raise PhalanxError(
-                f"{name} is for environments that are Python programs, named on the command line; "
-                f"{run.env} is {what}"
-            )
-    return env
+    given = {name: getattr(run, name) for name in PLACEMENT if origins.get(name, "default") != "default"}
+    return place(env, given, run.env)
+
+
+def place(env: Env | HostSource, given: Mapping[str, Any], name: str) -> Env | HostSource:
+    """An environment with these options of `PLACEMENT`; refused where there are no workers."""
+    given = {option: value for option, value in given.items() if value is not None}
+    if not given:
+        return env
+    if not isinstance(env, HostTask):
+        what = "an object, stepped in this process" if isinstance(env, HostSource) else "compiled"
+        raise PhalanxError(
+            f"{next(iter(given))} is for environments that are Python programs, named on the command line; "
+            f"{name} is {what}"
+        )
+    options = options_of(RunConfig)
+    values = {PLACEMENT[each]: convert(options[each], value, "argument") for each, value in given.items()}
+    return dataclasses.replace(env, placement=dataclasses.replace(env.placement, **values))
 
 
 class Parts(NamedTuple):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from phalanx.errors import PhalanxError
+
 if TYPE_CHECKING:
     from phalanx.envs.host.pool import Pool
     from phalanx.spec import EnvSpec
@@ -47,6 +49,10 @@ class HostSource(ABC):
     def pool(self, count: int) -> Pool:
         """Make `count` environments."""
 
+    def film_pool(self, count: int) -> Pool:
+        """Make `count` environments whose first episodes are filmed: see `Pool.films`."""
+        raise PhalanxError(f"{self.spec.name} cannot be watched: it has no pictures and no frame")
+
 
 class HostEnv(HostSource):
     """A team task for A agents that holds its own state.
@@ -85,3 +91,9 @@ class HostEnv(HostSource):
         from phalanx.envs.host.pool import LocalPool
 
         return LocalPool(self.copy, self.spec, count)
+
+    def film_pool(self, count: int) -> Pool:
+        from phalanx.envs.host.film import most_pictures
+        from phalanx.envs.host.pool import LocalPool
+
+        return LocalPool(self.copy, self.spec, count, most_pictures(count))

@@ -13,7 +13,7 @@ from phalanx.config import option
 from phalanx.envs.host.actions import RANGE, Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.observations import Observations
-from phalanx.envs.host.packages import limited, made_to_draw, needed, with_limit
+from phalanx.envs.host.packages import limited, made_to_draw, needed, picture, with_limit
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
@@ -86,7 +86,7 @@ class GymEnv(Snapshots):
         return HostStep(self.seen, reward, bool(terminated), bool(truncated))
 
     def render(self) -> Any:
-        return self.env.render() if getattr(self.env, "render_mode", None) == "rgb_array" else None
+        return picture(self.env)
 
     def close(self) -> None:
         self.env.close()

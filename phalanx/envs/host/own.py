@@ -18,7 +18,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
-from phalanx.envs.host.packages import cause
+from phalanx.envs.host.packages import cause, is_drawing
 from phalanx.envs.host.randomness import OwnRandomness, uses_python_random
 from phalanx.envs.host.spaces import kind_of
 from phalanx.errors import PhalanxError, suggest
@@ -112,7 +112,10 @@ def find(name: str) -> Any:
 def call(thing: Any, name: str, options: dict[str, Any]) -> Any:
     """Make the environment from its class or function."""
     try:
-        inspect.signature(thing).bind(**options)
+        signature = inspect.signature(thing)
+        signature.bind(**options)
+        if is_drawing() and "render_mode" in signature.parameters:
+            options = {"render_mode": "rgb_array", **options}
     except TypeError as error:
         raise PhalanxError(f"{name} does not take these options: {error}") from None
     except ValueError:  # it has no signature to look at

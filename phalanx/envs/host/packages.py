@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from phalanx.errors import PhalanxError
 
+_DRAWING = ContextVar("drawing", default=False)
 GYMNASIUM_ADDS = " was raised from the environment creator"  # and lists all arguments
 
 
@@ -33,9 +36,37 @@ def made(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any
         raise PhalanxError(f"{name} cannot be made: {cause(error)}") from None
 
 
+def drawing(make: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that makes environments as `make` does, and such that can be rendered."""
+
+    def to_draw() -> Any:
+        before = _DRAWING.set(True)
+        try:
+            return make()
+        finally:
+            _DRAWING.reset(before)
+
+    return to_draw
+
+
+def is_drawing() -> bool:
+    """Whether the environment that is made now will be rendered."""
+    return _DRAWING.get()
+
+
+def picture(env: Any) -> Any:
+    """What an environment with gymnasium's or gym's interface looks like; None if it cannot tell."""
+    if getattr(env, "render_mode", None) == "rgb_array":
+        return env.render()
+    render = getattr(getattr(env, "unwrapped", env), "render", None)
+    if callable(render) and "mode" in inspect.signature(render).parameters:
+        return render(mode="rgb_array")
+    return None
+
+
 def made_to_draw(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Make an environment with `render_mode="rgb_array"` if it has that mode, else without."""
-    if "render_mode" in options:
+    """Make an environment; if it will be rendered, with `render_mode="rgb_array"` where it has that mode."""
+    if "render_mode" in options or not is_drawing():
         return made(name, make, options)
     try:
         env = make(**options, render_mode="rgb_array")

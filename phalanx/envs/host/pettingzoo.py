@@ -15,7 +15,7 @@ from phalanx.config import option
 from phalanx.envs.host.actions import RANGE, Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.observations import Observations, as_picture, check_state_size, scaled
-from phalanx.envs.host.packages import cause, limited, made_to_draw, needed
+from phalanx.envs.host.packages import cause, limited, made_to_draw, needed, picture
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
@@ -179,7 +179,7 @@ class PettingZooEnv(Snapshots):
         )
 
     def render(self) -> Any:
-        return self.env.render() if getattr(self.env, "render_mode", None) == "rgb_array" else None
+        return picture(self.env)
 
     def close(self) -> None:
         self.env.close()

@@ -11,6 +11,7 @@ import numpy as np
 
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.block import OBSERVATION, Block
+from phalanx.envs.host.film import unpacked
 from phalanx.envs.host.rows import MOST_STATES, TOO_LARGE, Rows
 from phalanx.errors import PhalanxError
 
@@ -89,6 +90,10 @@ class Pool(ABC):
         """
         return self.begin(seeds), np.zeros(self.count, bool)
 
+    def films(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Pictures of the first episodes so far: for each its steps (F,) and pictures (F, h, w, 3) uint8."""
+        raise PhalanxError(f"{self.spec.name} cannot be watched with these workers")
+
     def step(self, actions: np.ndarray, next_seeds: np.ndarray) -> PoolStep:
         """Play one step in every environment, (N, ...)."""
         for part, rows in enumerate(self.parts):
@@ -134,6 +139,18 @@ class Pool(ABC):
             self.block.length[running],
         )
         return observation, continued
+
+    def _filmed(self, found: Iterable[tuple[dict[int, Any], str]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Films by row, from what workers gave."""
+        films = {}
+        for some, wrong in found:
+            if wrong:
+                raise PhalanxError(f"{self.spec.name} cannot be watched: {' '.join(wrong.split())[:500]}")
+            films |= some
+        lost = [row for row in range(self.count) if row not in films or not films[row][0]]
+        if lost:
+            raise PhalanxError(f"{self.spec.name} failed while it was watched: {self.faults.last}")
+        return [unpacked(films[row]) for row in range(self.count)]
 
     def _warn(self, what: str, wrong: str) -> None:
         """Say in one line what is wrong with states, once."""
@@ -195,10 +212,10 @@ class Faults:
 class LocalPool(Pool):
     """N environments in this process, stepped one after the other."""
 
-    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, count: int):
+    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, count: int, film: int = 0):
         super().__init__(spec, count, Block(spec, count))
         self.parts = (range(count),)
-        self.rows = Rows(make, spec, self.block)
+        self.rows = Rows(make, spec, self.block, film)
 
     def begin(self, seeds: np.ndarray) -> HostObservation:
         self.block.next_seed[:] = seeds
@@ -223,6 +240,9 @@ class LocalPool(Pool):
         taken = self.rows.set_states(given)
         self._note_faults()
         return self._taken([taken])
+
+    def films(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self._filmed([self.rows.get_films(self.parts[0])])
 
     def _note_faults(self) -> None:
         faults, self.rows.faults = self.rows.faults, []

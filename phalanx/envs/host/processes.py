@@ -174,7 +174,14 @@ class WorkerPool(Pool):
     """N environments in worker processes, K in each."""
 
     def __init__(
-        self, recipe: dict[str, Any], spec: EnvSpec, count: int, workers: int, python: str, timeout: float
+        self,
+        recipe: dict[str, Any],
+        spec: EnvSpec,
+        count: int,
+        workers: int,
+        python: str,
+        timeout: float,
+        film: int = 0,
     ):
         # It has no name, so that nothing is left of it, however this process ends.
         self._file = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
@@ -186,7 +193,7 @@ class WorkerPool(Pool):
         middle = count // 2
         self.parts = (range(middle), range(middle, count)) if count >= 2 * workers > 0 else (range(count),)
         self.shares = [[_share(part, w, workers) for part in self.parts] for w in range(workers)]
-        self.recipe, self.python, self.timeout = recipe, python, timeout
+        self.recipe, self.python, self.timeout, self.film = recipe, python, timeout, film
         self.waiting: list[dict[int, bytes]] = [{} for _ in range(workers)]
         """commands to each worker, by part, that are not answered yet"""
         self.processes: list[Process] = []
@@ -204,6 +211,7 @@ class WorkerPool(Pool):
             "count": self.count,
             "memory": self._file.fileno(),
             "parts": self.shares[w],
+            "film": self.film,
         }
         self.processes[w].send(worker.OPEN, pickle.dumps(task, 4))
         self.processes[w].answer(START_TIMEOUT)
@@ -242,6 +250,13 @@ class WorkerPool(Pool):
                     self.waiting[w][part] = worker.BEGIN
             found += self._await(part, max(self.timeout, START_TIMEOUT))
         return self._taken(found)
+
+    def films(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = []
+        for part in range(len(self.parts)):
+            self._tell(worker.GET_FILMS, part)
+            found += self._await(part, self.timeout)
+        return self._filmed(found)
 
     def _tell(self, command: bytes, part: int) -> None:
         for w, process in enumerate(self.processes):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phalanx.envs.host.block import OBSERVATION, Block
+from phalanx.envs.host.film import Film
 
 if TYPE_CHECKING:
     from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
@@ -33,8 +34,10 @@ class Breach(Exception):
 class Rows:
     """Some rows of a block, each with an environment of its own."""
 
-    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, block: Block):
+    def __init__(self, make: Callable[[], HostEnv], spec: EnvSpec, block: Block, film: int = 0):
+        """`film` is how many pictures to take of the first episode of each row; 0: none."""
         self.make, self.spec, self.block = make, spec, block
+        self.film, self.films, self.unfilmed = film, {}, ""
         self.envs: dict[int, HostEnv] = {}
         self.running: set[int] = set()
         self._agents = block.reward.shape[1:]
@@ -71,7 +74,7 @@ class Rows:
             try:
                 own = self.envs[row].get_state()
                 if own is not None:
-                    kept = (own, block.returns[row].copy(), int(block.length[row]), bool(block.first[row]))
+                    kept = (own, block.returns[row].tolist(), int(block.length[row]), bool(block.first[row]))
                     states[row] = pickle.dumps(kept, 4)
                     size += len(states[row])
             except (Exception, SystemExit) as error:
@@ -117,6 +120,7 @@ class Rows:
             self._note()
             self._break(row)
             return
+        self._film(row, int(block.length[row]), over)
         if over:
             for name in OBSERVATION:
                 getattr(block, f"last_{name}")[row] = getattr(block, name)[row]
@@ -167,6 +171,8 @@ class Rows:
     def _break(self, row: int) -> None:
         """End an episode that cannot go on, and begin another with an environment made anew."""
         block = self.block
+        if self.film:
+            self.films.setdefault(row, Film(self.film)).over = True
         self._discard(row)
         block.reward[row], block.agent_terminated[row] = 0, False
         block.terminated[row], block.truncated[row], block.won[row] = False, True, False
@@ -187,6 +193,23 @@ class Rows:
                     raise
                 self._note()
         self.running.add(row)
+        self._film(row, 0)
+
+    def _film(self, row: int, step: int, last: bool = False) -> None:
+        """Take a picture, if the first episode of a row is filmed and not yet over."""
+        film = self.films.setdefault(row, Film(self.film)) if self.film and not self.unfilmed else None
+        if film is None or film.over:
+            return
+        try:
+            film.take(step, self.envs[row], last)
+        except (Exception, SystemExit) as error:  # its packages may raise anything
+            known = type(error) is ValueError
+            self.unfilmed = str(error) if known else f"{type(error).__name__}: {error}"
+        film.over = last
+
+    def get_films(self, rows: range) -> tuple[dict[int, tuple[list[int], tuple[int, ...], bytes]], str]:
+        """The films of first episodes, packed; and why there are none."""
+        return {row: self.films[row].packed() for row in rows if row in self.films}, self.unfilmed
 
     def _discard(self, row: int) -> None:
         self.running.discard(row)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.envs.host import processes
 from phalanx.envs.host.base import HostEnv, HostSource
+from phalanx.envs.host.film import most_pictures
+from phalanx.envs.host.packages import drawing
 from phalanx.envs.host.pool import LocalPool, Pool
 
 if TYPE_CHECKING:
@@ -69,8 +71,16 @@ class HostTask(HostSource):
         return self.placement.python or sys.executable
 
     def pool(self, count: int) -> Pool:
+        return self._pool(count)
+
+    def film_pool(self, count: int) -> Pool:
+        return self._pool(count, most_pictures(count))
+
+    def _pool(self, count: int, film: int = 0) -> Pool:
         if self.in_this_process:
-            return LocalPool(self.make, self.spec, count)
+            return LocalPool(drawing(self.make) if film else self.make, self.spec, count, film)
         where = self.placement
         workers = where.workers or processes.default_workers()
-        return processes.WorkerPool(self.recipe, self.spec, count, workers, self._python, where.step_timeout)
+        return processes.WorkerPool(
+            self.recipe, self.spec, count, workers, self._python, where.step_timeout, film
+        )

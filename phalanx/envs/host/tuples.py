@@ -14,7 +14,7 @@ from phalanx.envs.host.actions import Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.gym import advance, begin, is_seeded_apart
 from phalanx.envs.host.observations import Observations
-from phalanx.envs.host.packages import limited, made, needed, with_limit
+from phalanx.envs.host.packages import limited, made, needed, picture, with_limit
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import kind_of
@@ -87,6 +87,9 @@ class TupleEnv(Snapshots):
             alive=np.ones(len(obs), bool),
         )
         return HostStep(self.seen, np.asarray(rewards, np.float32), terminated, truncated)
+
+    def render(self) -> Any:
+        return picture(self.env)
 
     def close(self) -> None:
         self.env.close()

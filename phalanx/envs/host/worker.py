@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 DESCRIBE, OPEN, QUIT = b"d", b"o", b"q"
-BEGIN, STEP, GET_STATES, SET_STATES = b"b", b"s", b"g", b"t"  # of a part, whose number follows
+# Of a part, whose number follows:
+BEGIN, STEP, GET_STATES, SET_STATES, GET_FILMS = b"b", b"s", b"g", b"t", b"f"
 DONE, DATA, FAILED = b"k", b"a", b"e"
 SPIN = 5e-5  # seconds to look for a byte before sleeping until it comes
 
@@ -104,6 +105,8 @@ class Worker:
             self.rows.step(part)
         elif command == GET_STATES:
             result = self.rows.get_states(part)
+        elif command == GET_FILMS:
+            result = self.rows.get_films(part)
         else:
             result = self.rows.set_states(pickle.loads(read_long(self.commands)))
         faults, self.rows.faults = self.rows.faults, []
@@ -120,12 +123,16 @@ class Worker:
     def open(self, task: dict[str, Any]) -> None:
         """Map the shared memory, and learn which rows are ours."""
         from phalanx.envs.host.block import Block
+        from phalanx.envs.host.packages import drawing
         from phalanx.envs.host.rows import Rows
 
         spec, count = task["spec"], task["count"]
         memory = mmap.mmap(task["memory"], Block.size(spec, count))
         self.parts = task["parts"]
-        self.rows = Rows(self.maker(task["recipe"]), spec, Block(spec, count, memory))
+        make, film = self.maker(task["recipe"]), task["film"]
+        if film:
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then needs no screen
+        self.rows = Rows(drawing(make) if film else make, spec, Block(spec, count, memory), film)
 
 
 def _told() -> dict[str, Any]:

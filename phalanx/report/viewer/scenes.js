@@ -557,4 +557,36 @@ class Plain {
   legend() { return []; }
 }
 
-const SCENES = { battle: Battle, grid: Grid, particles: Particles, plain: Plain };
+// What the environment rendered itself.
+
+class Pictures {
+  constructor(show, episode) {
+    Object.assign(this, { show, episode, images: new Map() });
+    this.rate = 12;
+    this.box = { west: 0, east: episode.frame.width, south: 0, north: episode.frame.height };
+  }
+  ground() {}
+  image(i) {
+    if (!this.images.has(i)) {
+      const image = new Image();
+      image.onload = dirty;
+      image.src = this.episode.frame.pictures[i];
+      this.images.set(i, image);
+    }
+    return this.images.get(i);
+  }
+  draw(pen, time) {
+    const { pictures, shown, width, height } = this.episode.frame, now = Number(at(shown, Math.floor(time)));
+    for (let i = now + 1; i < Math.min(now + 8, pictures.length); i++) this.image(i); // ready when its time comes
+    let image = this.image(now);
+    if (!image.complete && this.last) image = this.last;
+    if (!image.complete) return;
+    this.last = image;
+    pen.context.drawImage(image, pen.x(0), pen.y(height), pen.scale * width, pen.scale * height);
+  }
+  pick() { return -1; }
+  caption() { return this.episode.frame.note; }
+  legend() { return []; }
+}
+
+const SCENES = { battle: Battle, grid: Grid, particles: Particles, pictures: Pictures, plain: Plain };

@@ -17,8 +17,9 @@ def collector_for(
 ) -> Collector:
     """Collect from B copies of an environment for each of S seeds.
 
-    `with_states` puts the environment's own state into `info`, for whoever draws it.
+    `with_states` puts the environment's own state into `info`, for whoever draws it; an environment that is
+    a Python program draws itself then.
     """
     if isinstance(env, HostSource):
-        return Hosted(env, algorithm, envs, seeds)
+        return Hosted(env, algorithm, envs, seeds, film=with_states)
     return Compiled(env, algorithm, envs, seeds, with_states)

@@ -73,8 +73,9 @@ class Step(NamedTuple):
 class Hosted(Collector):
     """Steps a pool of S x B environments. Its programs are compiled once for all steps."""
 
-    def __init__(self, env: HostSource, algorithm: Algorithm, envs: int, seeds: int = 1):
-        self.env, self.algorithm = env, algorithm
+    def __init__(self, env: HostSource, algorithm: Algorithm, envs: int, seeds: int = 1, film: bool = False):
+        """`film`: take pictures of the first episodes, which are then in `self.pool.films()`."""
+        self.env, self.algorithm, self.film = env, algorithm, film
         self.envs, self.seeds = envs, seeds
         self.promise = "replayable"  # until the environments have given their states
         self.inputs = algorithm.config.inputs
@@ -90,7 +91,7 @@ class Hosted(Collector):
     @cached_property
     def pool(self) -> Pool:
         """The environments, made when they are first needed."""
-        return self.env.pool(self.seeds * self.envs)
+        return (self.env.film_pool if self.film else self.env.pool)(self.seeds * self.envs)
 
     def close(self) -> None:
         if "pool" in vars(self):
