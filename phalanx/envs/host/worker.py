@@ -77,7 +77,7 @@ class Worker:
             try:
                 answer = self.answer(command)
             except (Exception, SystemExit):
-                send_long(self.answers, FAILED, json.dumps(_told()).encode())
+                send_long(self.answers, FAILED, json.dumps(told_error()).encode())
                 continue
             if answer is None:
                 os.write(self.answers, DONE)
@@ -89,7 +89,7 @@ class Worker:
     def answer(self, command: bytes) -> bytes | None:
         """Carry out a command."""
         if command == DESCRIBE:
-            env = self.maker(pickle.loads(read_long(self.commands)))()
+            env = maker(pickle.loads(read_long(self.commands)))()
             spec = env.spec
             env.close()
             return pickle.dumps(spec, 4)
@@ -104,14 +104,6 @@ class Worker:
         faults, self.rows.faults = self.rows.faults, []
         return json.dumps(faults).encode() if faults else None
 
-    def maker(self, recipe: dict[str, Any]) -> Callable[[], Any]:
-        """What makes an environment, from its class, `module:Class`, and its fields."""
-        import importlib
-
-        module, _, name = recipe["target"].partition(":")
-        cls = getattr(importlib.import_module(module), name)
-        return lambda: cls(**recipe["fields"])
-
     def open(self, task: dict[str, Any]) -> None:
         """Map the shared memory, and learn which rows are ours."""
         from phalanx.envs.host.block import Block
@@ -120,10 +112,19 @@ class Worker:
         spec, count = task["spec"], task["count"]
         memory = mmap.mmap(task["memory"], Block.size(spec, count))
         self.parts = task["parts"]
-        self.rows = Rows(self.maker(task["recipe"]), spec, Block(spec, count, memory))
+        self.rows = Rows(maker(task["recipe"]), spec, Block(spec, count, memory))
 
 
-def _told() -> dict[str, Any]:
+def maker(recipe: dict[str, Any]) -> Callable[[], Any]:
+    """What makes an environment, from its class, `module:Class`, and its fields."""
+    import importlib
+
+    module, _, name = recipe["target"].partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    return lambda: cls(**recipe["fields"])
+
+
+def told_error() -> dict[str, Any]:
     """An exception, for the pool: what to tell a user, and how it came about."""
     error = sys.exc_info()[1]
     kind = type(error).__name__
@@ -151,7 +152,7 @@ def _prepare_imports(package: str) -> None:
         sys.modules[name] = module
 
 
-def _leave_with_parent(life: int) -> None:
+def leave_with_parent(life: int) -> None:
     """End this process when the pool's end of `life` is closed, whatever the environments are doing."""
     os.read(life, 1)
     os._exit(1)
@@ -161,7 +162,7 @@ def main() -> None:
     """Serve the pool that started this process."""
     package, commands, answers, life = sys.argv[1], *map(int, sys.argv[2:5])
     _prepare_imports(package)
-    threading.Thread(target=_leave_with_parent, args=(life,), daemon=True).start()
+    threading.Thread(target=leave_with_parent, args=(life,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the pool is gone
         Worker(commands, answers).serve()
 
