@@ -75,9 +75,9 @@ def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
 def _placed(env: Env | HostSource, run: RunConfig, origins: Mapping[str, str]) -> Env | HostSource:
     """A host environment with the workers that the run asks for."""
     if isinstance(env, HostTask):
-        placement = Placement(run.workers, run.worker_python, run.step_timeout)
+        placement = Placement(run.workers, run.worker_python, run.step_timeout, run.ray)
         return dataclasses.replace(env, placement=placement)
-    for name in ("workers", "worker_python", "step_timeout"):
+    for name in ("workers", "worker_python", "step_timeout", "ray"):
         if origins.get(name, "default") != "default":
             what = "an object, stepped in this process" if isinstance(env, HostSource) else "compiled"
             raise PhalanxError(

@@ -37,7 +37,14 @@ RUN = "import runpy, sys; path = sys.argv.pop(1); runpy.run_path(path, run_name=
 class Process:
     """A worker process, seen from the pool."""
 
-    def __init__(self, python: str, memory: int | None = None, program: str = worker.__file__):
+    def __init__(
+        self,
+        python: str,
+        memory: int | None = None,
+        program: str = worker.__file__,
+        env: dict[str, str] | None = None,
+    ):
+        """`memory` is a descriptor that the worker gets; `env` is added to its environment variables."""
         package = str(Path(__file__).parents[2])
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
@@ -52,7 +59,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=kept,
-                env={**os.environ, **single},
+                env={**os.environ, **single, **(env or {})},
                 start_new_session=True,  # Ctrl-C is for the pool, which ends its workers
             )
         except OSError as error:
@@ -172,7 +179,7 @@ class WorkerPool(Crew, Pool):
         self._file.truncate(size)
         Pool.__init__(self, spec, count, Block(spec, count, mmap.mmap(self._file.fileno(), size)))
         workers = min(workers, count)
-        self.parts = parts_for(count, workers)
+        self.parts = self._parts(count, workers)
         Crew.__init__(self, self.parts, workers)
         self.recipe, self.python, self.timeout = recipe, python, timeout
         self.processes: list[Process] = []
@@ -181,6 +188,9 @@ class WorkerPool(Crew, Pool):
             self.processes.append(self._process())
         for w in range(workers):
             self._open(w)
+
+    def _parts(self, count: int, workers: int) -> tuple[range, ...]:
+        return parts_for(count, workers)
 
     def _process(self) -> Process:
         return Process(self.python, self._file.fileno())

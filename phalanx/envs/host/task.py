@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from phalanx.envs.host import processes
+from phalanx.envs.host import processes, ray_pool
 from phalanx.envs.host.base import HostEnv, HostSource
 from phalanx.envs.host.pool import LocalPool, Pool
+from phalanx.errors import PhalanxError
 
 if TYPE_CHECKING:
     from phalanx.spec import EnvSpec
@@ -29,6 +30,8 @@ class Placement:
     """the Python of the workers; empty: this one"""
     step_timeout: float = 60.0
     """seconds after which a worker that does not finish a step is replaced"""
+    ray: str | None = None
+    """address of a Ray cluster whose actors are the workers; local: one started here; None: no Ray"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,7 @@ class HostTask(HostSource):
 
     @cached_property
     def spec(self) -> EnvSpec:
+        self._require_sense()
         if self.in_this_process:
             env = self.make()
             spec = env.spec
@@ -68,9 +72,19 @@ class HostTask(HostSource):
     def _python(self) -> str:
         return self.placement.python or sys.executable
 
+    def _require_sense(self) -> None:
+        if self.placement.ray is not None:
+            ray_pool.require_ray()
+            if self.in_this_process:
+                raise PhalanxError("with ray environments are stepped by actors: workers must be at least 1")
+
     def pool(self, count: int) -> Pool:
         if self.in_this_process:
             return LocalPool(self.make, self.spec, count)
         where = self.placement
         workers = where.workers or processes.default_workers()
+        if where.ray is not None:
+            return ray_pool.RayPool(
+                self.recipe, self.spec, count, workers, where.python, where.step_timeout, where.ray
+            )
         return processes.WorkerPool(self.recipe, self.spec, count, workers, self._python, where.step_timeout)

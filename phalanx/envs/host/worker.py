@@ -74,15 +74,25 @@ class Worker:
             command = read(self.commands, 1)
             if command == QUIT:
                 break
-            try:
-                answer = self.answer(command)
-            except (Exception, SystemExit):
-                send_long(self.answers, FAILED, json.dumps(told_error()).encode())
-                continue
-            if answer is None:
-                os.write(self.answers, DONE)
-            else:
-                send_long(self.answers, FAULTY, answer)
+            self.handle(command)
+        self.close()
+
+    def handle(self, command: bytes) -> None:
+        self.respond(self.answer, command)
+
+    def respond(self, carry_out: Callable[[Any], bytes | None], what: Any) -> None:
+        """Carry something out, and say what came of it."""
+        try:
+            answer = carry_out(what)
+        except (Exception, SystemExit):
+            send_long(self.answers, FAILED, json.dumps(told_error()).encode())
+            return
+        if answer is None:
+            os.write(self.answers, DONE)
+        else:
+            send_long(self.answers, FAULTY, answer)
+
+    def close(self) -> None:
         if self.rows is not None:
             self.rows.close()
 
@@ -127,6 +137,8 @@ def maker(recipe: dict[str, Any]) -> Callable[[], Any]:
 def told_error() -> dict[str, Any]:
     """An exception, for the pool: what to tell a user, and how it came about."""
     error = sys.exc_info()[1]
+    if hasattr(error, "told"):  # it was told to us by a worker
+        return error.told
     kind = type(error).__name__
     ours = kind == "PhalanxError"
     return {
@@ -152,19 +164,19 @@ def _prepare_imports(package: str) -> None:
         sys.modules[name] = module
 
 
-def leave_with_parent(life: int) -> None:
+def _leave_with_parent(life: int) -> None:
     """End this process when the pool's end of `life` is closed, whatever the environments are doing."""
     os.read(life, 1)
     os._exit(1)
 
 
-def main() -> None:
+def main(kind: type[Worker] = Worker) -> None:
     """Serve the pool that started this process."""
     package, commands, answers, life = sys.argv[1], *map(int, sys.argv[2:5])
     _prepare_imports(package)
-    threading.Thread(target=leave_with_parent, args=(life,), daemon=True).start()
+    threading.Thread(target=_leave_with_parent, args=(life,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the pool is gone
-        Worker(commands, answers).serve()
+        kind(commands, answers).serve()
 
 
 if __name__ == "__main__":
