@@ -5,10 +5,13 @@ The training process does not talk to Ray itself: `ray_driver.py` does, in a pro
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pickle
 import secrets
+import signal
+import subprocess
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -44,9 +47,10 @@ class LocalRay:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # training waits for them
         }
         self.process = _driver(env=self.env)
-        weakref.finalize(self, self.process.leave, LEAVE)
+        weakref.finalize(self, _end_ray, self.process)
         self.process.send(ray_driver.START_RAY, pickle.dumps(cpus))
         try:
             address = self.process.answer(RAY_START_TIMEOUT)
@@ -126,6 +130,16 @@ class RayPool(WorkerPool):
     def close(self) -> None:
         super().close()
         self._local = None
+
+
+def _end_ray(process: Process) -> None:
+    """Shut a Ray down. All its processes are in the group of the one that started it."""
+    process.send(worker.QUIT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.process.wait(LEAVE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.process.pid, signal.SIGKILL)
+    process.end()
 
 
 def _driver(memory: int | None = None, env: dict[str, str] | None = None) -> Process:

@@ -13,6 +13,7 @@ import mmap
 import os
 import pickle
 import select
+import signal
 import sys
 import threading
 import time
@@ -165,9 +166,12 @@ def _prepare_imports(package: str) -> None:
 
 
 def _leave_with_parent(life: int) -> None:
-    """End this process when the pool's end of `life` is closed, whatever the environments are doing."""
+    """End this process when the pool's end of `life` is closed, whatever the environments are doing.
+
+    And all that it has started: the pool made it the leader of a process group.
+    """
     os.read(life, 1)
-    os._exit(1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def main(kind: type[Worker] = Worker) -> None:
