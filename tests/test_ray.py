@@ -199,6 +199,7 @@ def step_until(end, pool):
 
 def test_a_ray_started_here_is_shared_and_ends_and_its_end_is_one_line(monkeypatch):
     monkeypatch.setenv(*MARK.split("="))
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # a minute by default
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     pools = [task("local", 1).pool(2), task("local", 1).pool(2)]
     assert pools[0].address == pools[1].address

@@ -53,7 +53,7 @@ class Actors(Crew):
     """The actors of a pool. Commands may be given by one thread while another waits for answers."""
 
     def __init__(self, task: dict[str, Any]):
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         self.ray, self.task = ray, task
         super().__init__(task["parts"], task["actors"])
@@ -113,9 +113,11 @@ class Actors(Crew):
     def _no_room(self) -> PhalanxError:
         resources = (self.ray.available_resources(), self.ray.cluster_resources())
         free, total = (each.get("CPU", 0.0) for each in resources)
+        python = self.task["python"]
         return PhalanxError(
             f"Ray did not start {len(self.shares)} workers, each with {CPUS:g} CPU, within "
             f"{self.task['start_timeout']:g} s: {free:g} of its {total:g} CPUs are free"
+            + (f", and {python} must have the same Ray and phalanx on every machine" if python else "")
         )
 
     def _got(self, call: Any, seconds: float, late: Callable[[], Exception]) -> Any:
@@ -188,7 +190,7 @@ class Driver(worker.Worker):
         if command == worker.OPEN:
             self.actors = Actors(given)
             return None
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if command == JOIN:

@@ -138,8 +138,9 @@ def maker(recipe: dict[str, Any]) -> Callable[[], Any]:
 def told_error() -> dict[str, Any]:
     """An exception, for the pool: what to tell a user, and how it came about."""
     error = sys.exc_info()[1]
-    if hasattr(error, "told"):  # it was told to us by a worker
-        return error.told
+    told = getattr(error, "told", None)  # by a worker of our own
+    if told is not None:
+        return told
     kind = type(error).__name__
     ours = kind == "PhalanxError"
     return {
