@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import phalanx
 from phalanx.envs.host import processes, ray_driver, worker
 from phalanx.envs.host.crew import Failed, Lost
 from phalanx.envs.host.processes import Process, WorkerPool, parts_for
@@ -144,7 +144,7 @@ def _end_ray(process: Process) -> None:
 
 def _driver(memory: int | None = None, env: dict[str, str] | None = None) -> Process:
     """The process that talks to Ray, in which this very phalanx can be imported."""
-    package = os.path.dirname(os.path.dirname(phalanx.__file__))
+    package = str(Path(__file__).parents[3])
     own = package.startswith(sys.prefix + os.sep)  # then it is found, and other Pythons should not look there
     paths = [*([] if own else [package]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**(env or {}), "PYTHONPATH": os.pathsep.join(paths)}
