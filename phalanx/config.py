@@ -32,10 +32,14 @@ def option(
     at_most: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    alone: str | None = None,
 ) -> Any:
-    """A dataclass field with a help text and, for a number, its bounds."""
+    """A dataclass field with a help text and, for a number, its bounds.
+
+    `alone` is what its flag means on a command line without a value.
+    """
     bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
-    return field(default=default, metadata={"help": help, **bounds})
+    return field(default=default, metadata={"help": help, "alone": alone, **bounds})
 
 
 def with_default(cls: type, name: str, default: Any) -> Any:
@@ -76,6 +80,12 @@ class RunConfig:
         at_most=4096,
     )
     worker_python: str = option("", "Python interpreter of the workers, if not this one")
+    ray: str | None = option(
+        None,
+        "let Ray step such environments, by --workers actors: address of a cluster (auto, HOST:PORT, "
+        "ray://HOST:PORT); without an address, Ray is started here (needs the extra ray)",
+        alone="local",
+    )
     step_timeout: float = option(
         60.0, "seconds after which a worker that hangs in a step is replaced", above=0
     )
@@ -97,6 +107,7 @@ class Option(NamedTuple):
     default: Any
     help: str
     bounds: Mapping[str, float | None]
+    alone: str | None = None
 
     @property
     def shape(self) -> str:
@@ -129,7 +140,14 @@ def options_of(cls: type) -> dict[str, Option]:
             )
         bounds = {k: each.metadata[k] for k in BOUNDS}
         found[each.name] = Option(
-            each.name, kind, choices, optional, each.default, each.metadata["help"], bounds
+            each.name,
+            kind,
+            choices,
+            optional,
+            each.default,
+            each.metadata["help"],
+            bounds,
+            each.metadata["alone"],
         )
     return found
 

@@ -103,6 +103,8 @@ def add_options(
         more: dict[str, Any] = {"metavar": opt.shape}
         if opt.kind is bool:
             more = {"action": YesNo, "prefix": prefix}
+        elif opt.alone is not None:
+            more |= {"nargs": "?", "const": opt.alone}
         action = group.add_argument(
             *flags,
             dest=f"{table}:{opt.name}",

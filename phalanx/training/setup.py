@@ -22,7 +22,7 @@ from phalanx.training.collectors.base import Collector
 from phalanx.training.loop import Loop
 
 # Options of a run that say where host environments are stepped, and the fields of a `Placement` for them.
-PLACEMENT = {"workers": "workers", "worker_python": "python", "step_timeout": "step_timeout"}
+PLACEMENT = {"workers": "workers", "worker_python": "python", "step_timeout": "step_timeout", "ray": "ray"}
 MOST_UPDATES = 2**31 - 1  # counters and seeds are 32-bit integers
 
 

@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes of a cache line
 OBSERVATION = ("obs", "state", "avail", "alive")
+TOLD = ("action", "next_seed", "active")
+"""what a worker is told"""
+STEPPED = (
+    "reward",
+    "terminated",
+    "truncated",
+    "won",
+    "agent_terminated",
+    "returns",
+    "length",
+    "first",
+    "broken",
+)
+"""what it says of a step, beside observations"""
 
 
 class Block:
@@ -59,6 +73,29 @@ class Block:
             _aligned(int(np.prod(shape)) * np.dtype(dtype).itemsize)
             for shape, dtype in _fields(spec, count).values()
         )
+
+    # Where memory is not shared, a worker has a block of its own, and rows are copied.
+
+    def told(self, rows: range) -> dict[str, np.ndarray]:
+        """What some rows say to a worker."""
+        return {name: getattr(self, name)[rows.start : rows.stop] for name in TOLD}
+
+    def found(self, rows: range) -> dict[str, np.ndarray]:
+        """What some rows say to the pool. Last observations only where an episode ended."""
+        part = slice(rows.start, rows.stop)
+        ended = rows.start + np.flatnonzero(self.first[part])
+        return {
+            **{name: getattr(self, name)[part] for name in (*STEPPED, *OBSERVATION)},
+            **{f"last_{name}": getattr(self, f"last_{name}")[ended] for name in OBSERVATION},
+        }
+
+    def put(self, rows: range, fields: dict[str, np.ndarray]) -> None:
+        """Write what `told` or `found` gave of as many rows."""
+        for name, values in fields.items():
+            if name.startswith("last_"):
+                getattr(self, name)[rows.start + np.flatnonzero(fields["first"])] = values
+            else:
+                getattr(self, name)[rows.start : rows.stop] = values
 
 
 def _aligned(size: int) -> int:

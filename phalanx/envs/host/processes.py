@@ -23,7 +23,8 @@ import numpy as np
 from phalanx.envs.host import worker
 from phalanx.envs.host.base import HostObservation
 from phalanx.envs.host.block import Block
-from phalanx.envs.host.pool import Pool, PoolStep, note_fault
+from phalanx.envs.host.crew import Crew, Failed, Lost
+from phalanx.envs.host.pool import HostFailure, Pool, PoolStep, note_fault
 from phalanx.errors import PhalanxError
 
 if TYPE_CHECKING:
@@ -34,22 +35,17 @@ LINES_KEPT = 200  # of what a worker prints
 RUN = "import runpy, sys; path = sys.argv.pop(1); runpy.run_path(path, run_name='__main__')"
 
 
-class Lost(Exception):
-    """A worker died, or did not answer in time."""
-
-
-class Failed(Exception):
-    """A worker could not carry out a command."""
-
-    def __init__(self, told: dict[str, Any]):
-        super().__init__(told["error"])
-        self.traceback, self.mistake = told["traceback"], told["mistake"]
-
-
 class Process:
     """A worker process, seen from the pool."""
 
-    def __init__(self, python: str, memory: int | None = None):
+    def __init__(
+        self,
+        python: str,
+        memory: int | None = None,
+        program: str = worker.__file__,
+        env: dict[str, str] | None = None,
+    ):
+        """`memory` is a descriptor that the worker gets; `env` is added to its environment variables."""
         package = str(Path(__file__).parents[2])
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
@@ -59,12 +55,12 @@ class Process:
         single = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         try:
             self.process = subprocess.Popen(
-                [python, "-c", RUN, worker.__file__, package, *map(str, theirs)],
+                [python, "-c", RUN, program, package, *map(str, theirs)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=kept,
-                env={**os.environ, **single},
+                env={**os.environ, **single, **(env or {})},
                 start_new_session=True,  # Ctrl-C is for the pool, which ends its workers
             )
         except OSError as error:
@@ -143,11 +139,11 @@ class Process:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def leave(self) -> None:
-        """Let the process close its environments and end; if it does not, end it."""
+    def leave(self, seconds: float = 2.0) -> None:
+        """Let the process close its environments and end; if it does not in time, end it."""
         self.send(worker.QUIT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2.0)
+            self.process.wait(seconds)
         self.end()
 
 
@@ -170,8 +166,10 @@ def describe(recipe: dict[str, Any], python: str) -> EnvSpec:
         process.leave()
 
 
-class WorkerPool(Pool):
+class WorkerPool(Crew, Pool):
     """N environments in worker processes, K in each."""
+
+    seconds_to_leave = 2.0  # for workers at the end
 
     def __init__(
         self,
@@ -187,25 +185,28 @@ class WorkerPool(Pool):
         self._file = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
         size = Block.size(spec, count)
         self._file.truncate(size)
-        super().__init__(spec, count, Block(spec, count, mmap.mmap(self._file.fileno(), size)))
+        Pool.__init__(self, spec, count, Block(spec, count, mmap.mmap(self._file.fileno(), size)))
         workers = min(workers, count)
-        # Two parts, so that one can be acted for while the other steps; one, where that leaves workers idle.
-        middle = count // 2
-        self.parts = (range(middle), range(middle, count)) if count >= 2 * workers > 0 else (range(count),)
-        self.shares = [[_share(part, w, workers) for part in self.parts] for w in range(workers)]
-        self.recipe, self.python, self.timeout, self.film = recipe, python, timeout, film
-        self.waiting: list[dict[int, bytes]] = [{} for _ in range(workers)]
-        """commands to each worker, by part, that are not answered yet"""
+        self.parts = self._parts(count, workers)
+        Crew.__init__(self, self.parts, workers)
+        self.recipe, self.python, self.timeout = recipe, python, timeout
+        self.film = film
         self.processes: list[Process] = []
         weakref.finalize(self, _end_all, self.processes)
         for _ in range(workers):
-            self.processes.append(Process(python, self._file.fileno()))
+            self.processes.append(self._process())
         for w in range(workers):
             self._open(w)
 
-    def _open(self, w: int) -> None:
-        """Tell a new worker what to do."""
-        task = {
+    def _parts(self, count: int, workers: int) -> tuple[range, ...]:
+        return parts_for(count, workers)
+
+    def _process(self) -> Process:
+        return Process(self.python, self._file.fileno())
+
+    def _task(self, w: int) -> dict[str, Any]:
+        """What a worker has to know."""
+        return {
             "recipe": self.recipe,
             "spec": self.spec,
             "count": self.count,
@@ -213,14 +214,17 @@ class WorkerPool(Pool):
             "parts": self.shares[w],
             "film": self.film,
         }
-        self.processes[w].send(worker.OPEN, pickle.dumps(task, 4))
+
+    def _open(self, w: int) -> None:
+        """Tell a new worker what to do."""
+        self.processes[w].send(worker.OPEN, pickle.dumps(self._task(w), 4))
         self.processes[w].answer(START_TIMEOUT)
 
     def begin(self, seeds: np.ndarray) -> HostObservation:
         self.block.next_seed[:] = seeds
         for part in range(len(self.parts)):
             self._tell(worker.BEGIN, part)
-            self._await(part, max(self.timeout, START_TIMEOUT))
+            self._await_begun(part)
         return self._began()
 
     def send(self, part: int, actions: np.ndarray, next_seeds: np.ndarray, active: Any = True) -> None:
@@ -235,7 +239,7 @@ class WorkerPool(Pool):
         found = []
         for part in range(len(self.parts)):
             self._tell(worker.GET_STATES, part)
-            found += self._await(part, max(self.timeout, START_TIMEOUT))
+            found += self._await(part, self._long)
         return self._given(found)
 
     def resume(self, seeds: np.ndarray, states: Sequence[bytes | None]) -> tuple[HostObservation, np.ndarray]:
@@ -248,7 +252,7 @@ class WorkerPool(Pool):
                     process.send(worker.SET_STATES + bytes([part]), pickle.dumps(given, 4))
                     # A worker that dies of a state is replaced by one that does without.
                     self.waiting[w][part] = worker.BEGIN
-            found += self._await(part, max(self.timeout, START_TIMEOUT))
+            found += self._await_begun(part)
         return self._taken(found)
 
     def films(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -258,72 +262,57 @@ class WorkerPool(Pool):
             found += self._await(part, self.timeout)
         return self._filmed(found)
 
-    def _tell(self, command: bytes, part: int) -> None:
-        for w, process in enumerate(self.processes):
-            if self.shares[w][part]:
-                process.send(command + bytes([part]))
-                self.waiting[w][part] = command
+    @property
+    def _long(self) -> float:
+        """Seconds for what takes longer than a step."""
+        return max(self.timeout, START_TIMEOUT)
 
-    def _await(self, part: int, timeout: float) -> list[Any]:
-        """Wait for all workers; one that is lost is replaced, and so are its episodes.
-
-        Returns what those say who say more than that they are done.
-        """
-        results = []
-        for w in range(len(self.processes)):
-            rows = self.shares[w][part]
-            progress = self.block.progress[rows.start : rows.stop]
-            while rows:
-                try:
-                    answer = self.processes[w].answer(timeout, progress)
-                    del self.waiting[w][part]
-                    result, faults = pickle.loads(answer) if answer else (None, ())
-                    results += [] if result is None else [result]
-                    for text in faults:
-                        note_fault(self.faults, text, self.spec.name)
-                    break
-                except Failed as failed:
-                    if self.waiting[w][part] == worker.BEGIN:
-                        line = str(failed) if failed.mistake else f"{self.spec.name} cannot begin: {failed}"
-                        raise PhalanxError(line) from None
-                    self._replace(w, failed.traceback)
-                except Lost as lost:
-                    self._replace(w, f"worker {w}: {lost}")
-        return results
-
-    def _replace(self, w: int, reason: str) -> None:
-        """End a worker and start another, which begins new episodes in all rows of the old one.
-
-        It is told again what the old one has not answered.
-        """
-        self.processes[w].end()
-        note_fault(self.faults, reason, self.spec.name)
-        self.processes[w] = Process(self.python, self._file.fileno())
+    def _await_begun(self, part: int) -> list[Any]:
         try:
+            return self._await(part, self._long)
+        except Failed as failed:
+            line = str(failed) if failed.mistake else f"{self.spec.name} cannot begin: {failed}"
+            raise PhalanxError(line) from None
+
+    def _start(self, w: int) -> None:
+        try:
+            self.processes[w] = self._process()
             self._open(w)
-        except (Lost, Failed) as error:
-            raise PhalanxError(f"a worker of {self.spec.name} could not be started again: {error}") from None
-        for part, command in self.waiting[w].items():
-            self.processes[w].send(command + bytes([part]))
+        except (Lost, Failed, PhalanxError) as error:
+            raise HostFailure(f"a worker of {self.spec.name} could not be started again: {error}") from None
+
+    def _end(self, w: int) -> None:
+        self.processes[w].end()
+
+    def _send(self, w: int, command: bytes, part: int) -> None:
+        self.processes[w].send(command + bytes([part]))
+
+    def _answer(self, w: int, part: int, timeout: float) -> tuple[Any, list[str]]:
+        rows = self.shares[w][part]
+        answer = self.processes[w].answer(timeout, self.block.progress[rows.start : rows.stop])
+        return pickle.loads(answer) if answer else (None, [])
+
+    def _note(self, text: str) -> None:
+        note_fault(self.faults, text, self.spec.name)
 
     def close(self) -> None:
         for process in self.processes:
             process.send(worker.QUIT)
         for process in self.processes:
-            process.leave()
+            process.leave(self.seconds_to_leave)
         self.processes.clear()
         self._file.close()
+
+
+def parts_for(count: int, workers: int) -> tuple[range, ...]:
+    """Two parts, so that one can be acted for while the other steps; one, where that leaves workers idle."""
+    middle = count // 2
+    return (range(middle), range(middle, count)) if count >= 2 * workers > 0 else (range(count),)
 
 
 def _end_all(processes: list[Process]) -> None:
     for process in processes:
         process.end()
-
-
-def _share(part: range, w: int, workers: int) -> range:
-    """The rows of a part that a worker steps."""
-    first, last = (part.start + len(part) * k // workers for k in (w, w + 1))
-    return range(first, last)
 
 
 def default_workers() -> int:

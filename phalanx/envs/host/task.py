@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from phalanx.envs.host import processes
+from phalanx.envs.host import processes, ray_pool
 from phalanx.envs.host.base import HostEnv, HostSource
 from phalanx.envs.host.film import most_pictures
 from phalanx.envs.host.packages import drawing
 from phalanx.envs.host.pool import LocalPool, Pool
+from phalanx.errors import PhalanxError
 
 if TYPE_CHECKING:
     from phalanx.spec import EnvSpec
@@ -31,6 +32,8 @@ class Placement:
     """the Python of the workers; empty: this one"""
     step_timeout: float = 60.0
     """seconds after which a worker that does not finish a step is replaced"""
+    ray: str | None = None
+    """address of a Ray cluster whose actors are the workers; local: one started here; None: no Ray"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,7 @@ class HostTask(HostSource):
 
     @cached_property
     def spec(self) -> EnvSpec:
+        self._require_sense()
         if self.in_this_process:
             env = self.make()
             spec = env.spec
@@ -70,6 +74,12 @@ class HostTask(HostSource):
     def _python(self) -> str:
         return self.placement.python or sys.executable
 
+    def _require_sense(self) -> None:
+        if self.placement.ray is not None:
+            ray_pool.require_ray()
+            if self.in_this_process:
+                raise PhalanxError("with ray environments are stepped by actors: workers must be at least 1")
+
     def pool(self, count: int) -> Pool:
         return self._pool(count)
 
@@ -81,6 +91,10 @@ class HostTask(HostSource):
             return LocalPool(drawing(self.make) if film else self.make, self.spec, count, film)
         where = self.placement
         workers = where.workers or processes.default_workers()
+        if where.ray is not None and not film:  # pictures are taken here
+            return ray_pool.RayPool(
+                self.recipe, self.spec, count, workers, where.python, where.step_timeout, where.ray
+            )
         return processes.WorkerPool(
             self.recipe, self.spec, count, workers, self._python, where.step_timeout, film
         )

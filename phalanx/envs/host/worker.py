@@ -13,6 +13,7 @@ import mmap
 import os
 import pickle
 import select
+import signal
 import sys
 import threading
 import time
@@ -76,22 +77,32 @@ class Worker:
             command = read(self.commands, 1)
             if command == QUIT:
                 break
-            try:
-                answer = self.answer(command)
-            except (Exception, SystemExit):
-                send_long(self.answers, FAILED, json.dumps(_told()).encode())
-                continue
-            if answer is None:
-                os.write(self.answers, DONE)
-            else:
-                send_long(self.answers, DATA, answer)
+            self.handle(command)
+        self.close()
+
+    def handle(self, command: bytes) -> None:
+        self.respond(self.answer, command)
+
+    def respond(self, carry_out: Callable[[Any], bytes | None], what: Any) -> None:
+        """Carry something out, and say what came of it."""
+        try:
+            answer = carry_out(what)
+        except (Exception, SystemExit):
+            send_long(self.answers, FAILED, json.dumps(told_error()).encode())
+            return
+        if answer is None:
+            os.write(self.answers, DONE)
+        else:
+            send_long(self.answers, DATA, answer)
+
+    def close(self) -> None:
         if self.rows is not None:
             self.rows.close()
 
     def answer(self, command: bytes) -> bytes | None:
         """Carry out a command."""
         if command == DESCRIBE:
-            env = self.maker(pickle.loads(read_long(self.commands)))()
+            env = maker(pickle.loads(read_long(self.commands)))()
             spec = env.spec
             env.close()
             return pickle.dumps(spec, 4)
@@ -112,14 +123,6 @@ class Worker:
         faults, self.rows.faults = self.rows.faults, []
         return pickle.dumps((result, faults), 4) if result or faults else None
 
-    def maker(self, recipe: dict[str, Any]) -> Callable[[], Any]:
-        """What makes an environment, from its class, `module:Class`, and its fields."""
-        import importlib
-
-        module, _, name = recipe["target"].partition(":")
-        cls = getattr(importlib.import_module(module), name)
-        return lambda: cls(**recipe["fields"])
-
     def open(self, task: dict[str, Any]) -> None:
         """Map the shared memory, and learn which rows are ours."""
         from phalanx.envs.host.block import Block
@@ -129,15 +132,27 @@ class Worker:
         spec, count = task["spec"], task["count"]
         memory = mmap.mmap(task["memory"], Block.size(spec, count))
         self.parts = task["parts"]
-        make, film = self.maker(task["recipe"]), task["film"]
+        make, film = maker(task["recipe"]), task["film"]
         if film:
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then needs no screen
         self.rows = Rows(drawing(make) if film else make, spec, Block(spec, count, memory), film)
 
 
-def _told() -> dict[str, Any]:
+def maker(recipe: dict[str, Any]) -> Callable[[], Any]:
+    """What makes an environment, from its class, `module:Class`, and its fields."""
+    import importlib
+
+    module, _, name = recipe["target"].partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    return lambda: cls(**recipe["fields"])
+
+
+def told_error() -> dict[str, Any]:
     """An exception, for the pool: what to tell a user, and how it came about."""
     error = sys.exc_info()[1]
+    told = getattr(error, "told", None)  # by a worker of our own
+    if told is not None:
+        return told
     kind = type(error).__name__
     ours = kind == "PhalanxError"
     return {
@@ -164,18 +179,21 @@ def _prepare_imports(package: str) -> None:
 
 
 def _leave_with_parent(life: int) -> None:
-    """End this process when the pool's end of `life` is closed, whatever the environments are doing."""
+    """End this process when the pool's end of `life` is closed, whatever the environments are doing.
+
+    And all that it has started: the pool made it the leader of a process group.
+    """
     os.read(life, 1)
-    os._exit(1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def main() -> None:
+def main(kind: type[Worker] = Worker) -> None:
     """Serve the pool that started this process."""
     package, commands, answers, life = sys.argv[1], *map(int, sys.argv[2:5])
     _prepare_imports(package)
     threading.Thread(target=_leave_with_parent, args=(life,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the pool is gone
-        Worker(commands, answers).serve()
+        kind(commands, answers).serve()
 
 
 if __name__ == "__main__":
