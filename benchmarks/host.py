@@ -11,7 +11,8 @@ Three questions:
   cost nothing. They sleep, as one does that waits for a game; with `--busy` they compute, and then acting
   needs a core of its own.
 
-`pip install 'gymnasium[box2d]'` adds LunarLander, `pip install stable-baselines3` its column.
+Run it from the root of the repository. `pip install 'gymnasium[box2d]'` adds LunarLander, `pip install
+stable-baselines3` its row.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from phalanx.training.collectors.hosted import Hosted
 
 Stepper = Callable[[int], None]
 Close = Callable[[], None]
+EPISODE = 200  # steps of an environment that does nothing
 
 
 class Idle(gymnasium.Env):
@@ -58,7 +60,7 @@ class Idle(gymnasium.Env):
                 pass
         elif self.seconds:
             time.sleep(self.seconds)
-        return self.seen, 1.0, self.played >= 200, False, {}
+        return self.seen, 1.0, self.played >= EPISODE, False, {}
 
 
 def make_gym(name: str) -> gymnasium.Env:
@@ -68,6 +70,8 @@ def make_gym(name: str) -> gymnasium.Env:
 
 def our_env(name: str, workers: int, **options: Any) -> Any:
     """The same, as phalanx steps it in worker processes."""
+    if name == "idle":
+        options = {"time_limit": EPISODE, **options}
     known = "benchmarks.host:Idle" if name == "idle" else f"gym/{name}"
     return replace(registry.make_env(known, options), placement=Placement(workers=workers))
 
