@@ -27,6 +27,7 @@ from typing import Any
 import gymnasium
 import jax
 import numpy as np
+from idle import EPISODE, Idle
 
 from phalanx import registry
 from phalanx.envs.host.task import Placement
@@ -35,32 +36,6 @@ from phalanx.training.collectors.hosted import Hosted
 
 Stepper = Callable[[int], None]
 Close = Callable[[], None]
-EPISODE = 200  # steps of an environment that does nothing
-
-
-class Idle(gymnasium.Env):
-    """An environment that computes nothing, or takes its time."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, seconds: float = 0.0, busy: bool = False):
-        self.seconds, self.busy = seconds, busy
-        self.seen = np.zeros(4, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        self.played = 0
-        return self.seen, {}
-
-    def step(self, action: int):
-        self.played += 1
-        if self.busy:
-            end = time.perf_counter() + self.seconds
-            while time.perf_counter() < end:
-                pass
-        elif self.seconds:
-            time.sleep(self.seconds)
-        return self.seen, 1.0, self.played >= EPISODE, False, {}
 
 
 def make_gym(name: str) -> gymnasium.Env:
@@ -72,7 +47,7 @@ def our_env(name: str, workers: int, **options: Any) -> Any:
     """The same, as phalanx steps it in worker processes."""
     if name == "idle":
         options = {"time_limit": EPISODE, **options}
-    known = "benchmarks.host:Idle" if name == "idle" else f"gym/{name}"
+    known = "benchmarks.idle:Idle" if name == "idle" else f"gym/{name}"
     return replace(registry.make_env(known, options), placement=Placement(workers=workers))
 
 

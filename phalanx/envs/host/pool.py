@@ -163,13 +163,15 @@ class Pool(ABC):
         rows, block = _rows(self.parts[part]), self.block
         first, broken, active = block.first[rows].copy(), block.broken[rows].copy(), block.active[rows]
         first, broken = first & active, broken & active
+        some_ended = first.any()  # a broken episode has ended too
         seen, last = [], []
         for name, before in zip(OBSERVATION, self._observation, strict=True):
-            now = getattr(block, name)[rows].copy()
-            ended = getattr(block, f"last_{name}")[rows]
-            final = np.where(_like(first, now), ended, now)
-            last.append(np.where(_like(broken, now), before[rows], final))
+            now = last_one = getattr(block, name)[rows].copy()
+            if some_ended:
+                final = np.where(_like(first, now), getattr(block, f"last_{name}")[rows], now)
+                last_one = np.where(_like(broken, now), before[rows], final)
             before[rows] = now
+            last.append(last_one)
             seen.append(now)
         returns = np.where(broken[:, None], self._returns[rows], block.returns[rows])
         length = np.where(broken, self._length[rows], block.length[rows])
@@ -270,8 +272,8 @@ def _like(flags: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def joined(parts: list[Any]) -> Any:
     """Join nested tuples of arrays along their first axis. None stays None."""
-    if parts[0] is None:
-        return None
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
     if isinstance(parts[0], tuple):
         return type(parts[0])(*(joined(list(each)) for each in zip(*parts, strict=True)))
     return np.concatenate(parts)

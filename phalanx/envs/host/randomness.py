@@ -52,7 +52,9 @@ class OwnRandomness:
 
 def uses_python_random(module: str) -> bool:
     """Whether a module, or one in the same folder or package, has imported `random` or a part of it."""
-    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+    package = sys.modules.get(module.partition(".")[0])
+    # A folder without an `__init__.py` is a package without a file.
+    file = getattr(package, "__file__", None) or getattr(sys.modules.get(module), "__file__", None)
     if file is None:
         return True
     folder = os.path.dirname(os.path.abspath(file)) + os.sep

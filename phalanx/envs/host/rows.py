@@ -155,12 +155,16 @@ class Rows:
     def _breaches(self, rows: range) -> list[tuple[int, str]]:
         """Rows whose numbers or masks cannot be learnt from, each with what is wrong."""
         block, part = self.block, slice(rows.start, rows.stop)
+        numbers = block.reward[part], block.obs[part], block.state[part]
+        living, avail = block.alive[part], block.avail[part]
+        if all(np.isfinite(each).all() for each in numbers) and (avail.any(2) | ~living).all():
+            return []
         active = block.active[part] & ~block.broken[part]
         wrong = {
             "reward is not finite": ~np.isfinite(block.reward[part]).all(1),
             "obs is not finite": ~np.isfinite(block.obs[part]).reshape(len(rows), -1).all(1),
             "state is not finite": ~np.isfinite(block.state[part]).reshape(len(rows), -1).all(1),
-            "a living agent has no available action": (block.alive[part] & ~block.avail[part].any(2)).any(1),
+            "a living agent has no available action": (living & ~avail.any(2)).any(1),
         }
         return [
             (rows.start + int(row), f"{what}, in {self.spec.name}")
