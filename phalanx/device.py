@@ -57,8 +57,19 @@ def _answers() -> bool:
 def configure() -> None:
     """Make sure that JAX can be trusted here, and switch on its cache of compiled programs."""
     require_own_process()
+    _run_where_called()
     _require_right_sums()
     _use_cache()
+
+
+def _run_where_called() -> None:
+    """Let the thread that calls a program on the CPU run it: waking another takes longer than a small one.
+
+    Such as `act`, once for each step of environments that are Python programs. It has no effect after JAX
+    has started.
+    """
+    if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 @cache
