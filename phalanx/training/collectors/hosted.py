@@ -4,6 +4,7 @@ Keys are drawn as in `compiled.py`: the same seeds give the same actions, and th
 key that a compiled environment would have been reset with.
 """
 
+import itertools
 import time
 from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
@@ -21,7 +22,7 @@ from phalanx.envs.wrappers import policy_input, policy_spec
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
-DRAWN_AHEAD = 64  # steps, where nobody knows how many will be played
+BLOCK = 64  # steps that are drawn for or kept at once, where nobody knows how many will be played
 
 
 class HostedActors(NamedTuple):
@@ -136,46 +137,45 @@ class Hosted(Collector):
         greedy: bool = False,
         keep: Keep = whole_transition,
     ) -> tuple[HostedActors, Any]:
-        kept = []
-        for step, after in self._play(policy, actors, greedy, np.ones(self.seeds * self.envs, bool), length):
-            kept.append(step if keep is whole_transition else self._keep(keep, step))
-            actors = after
-        if keep is whole_transition:
-            return actors, self._transition(jax.tree.map(lambda *xs: np.stack(xs, axis=1), *kept))
-        return actors, jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *kept)
+        play = self._play(policy, actors, greedy, length)
+        if keep is not whole_transition:
+            return self._keep_through(keep, play)
+        played = list(play)
+        steps = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *(step for step, _ in played))
+        return played[-1][1], self._transition(steps)
 
     def first_episodes(
         self, policy: PyTree, actors: HostedActors, greedy: bool, keep: Keep
     ) -> tuple[HostedActors, Any]:
-        kept, running = [], np.ones(self.seeds * self.envs, bool)
-        for step, after in self._play(policy, actors, greedy, running):
-            kept.append(self._keep(keep, step))
-            actors = after
-            running &= ~(step.played.first & ~step.played.broken).reshape(-1)
-            if not running.any():
-                break
-        return actors, jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *kept)
+        return self._keep_through(keep, self._play(policy, actors, greedy))
+
+    def _keep_through(
+        self, keep: Keep, play: Iterator[tuple[Step, HostedActors]]
+    ) -> tuple[HostedActors, Any]:
+        """Play to the end. Also returns what `keep` keeps of each step, (S, T, B, ...), a block at a time."""
+        blocks, length, actors = [], 0, None
+        while block := list(itertools.islice(play, BLOCK)):
+            steps, actors = [step for step, _ in block], block[-1][1]
+            length += len(steps)
+            padded = steps + steps[-1:] * (BLOCK - len(steps))  # one program for all blocks
+            blocks.append(self._keep(keep, jax.tree.map(lambda *xs: np.stack(xs, axis=1), *padded)))
+        assert actors is not None
+        return actors, jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :length], *blocks)
 
     def _play(
-        self,
-        policy: PyTree,
-        actors: HostedActors,
-        greedy: bool,
-        running: np.ndarray,
-        length: int | None = None,
+        self, policy: PyTree, actors: HostedActors, greedy: bool, length: int | None = None
     ) -> Generator[tuple[Step, HostedActors]]:
-        """Step the environments that are `running`, (N,), for `length` steps, or until nobody asks for more.
+        """Play `length` steps, or until every environment has completed an episode; it rests from then on.
 
         While one part of the pool steps, another is acted for. Actions of all environments are computed
         each time and those of other parts dropped, so that random draws do not depend on the parts.
         """
+        running = np.ones(self.seeds * self.envs, bool)
         parts = range(len(self.pool.parts))
         draws = self._draws(actors.key, length)
-        draw, decisions = next(draws), []
+        draw = next(draws)
+        decisions = [self._send(part, policy, actors, draw, greedy, running) for part in parts]
         while draw is not None:
-            decisions = decisions or [
-                self._send(part, policy, actors, draw, greedy, running) for part in parts
-            ]
             decision, decisions, played = self._chosen(decisions), [], []
             seen, first, last_action = jax.tree.map(np.copy, actors[:3])
             after = actors._replace(
@@ -187,18 +187,24 @@ class Hosted(Collector):
                 played.append(self.pool.receive(part))
                 self.seconds["environments"] += time.perf_counter() - begun
                 self._show(after, part, played[part], decision.action)
-                if coming is not None and length is not None:
+                if length is None:
+                    running[self._rows(part)] &= ~played[part].first | played[part].broken
+                if coming is not None:
                     decisions.append(self._send(part, policy, after, coming, greedy, running))
             together: PoolStep = self._by_seed(joined(played))
             step = Step(*actors[:4], decision.action, decision.extras, together)
             seeds = np.where(together.first[..., None], draw.next_seeds, actors.episode_seeds)
             actors, draw = after._replace(episode_seeds=seeds), coming
             yield step, actors
+            if not running.any():
+                for part in parts:  # told to step, though nobody has to
+                    self.pool.receive(part)
+                return
 
     def _draws(self, key: np.ndarray, length: int | None) -> Iterator[Draw]:
         """The draws of `length` steps, or without end; many steps are drawn at once."""
         while True:
-            drawn: Draw = jax.device_get(self._draw(key, length or DRAWN_AHEAD))
+            drawn: Draw = jax.device_get(self._draw(key, length or BLOCK))
             for t in range(drawn.act.shape[1]):
                 yield Draw(*(words[:, t] for words in drawn))
             if length is not None:
@@ -244,12 +250,12 @@ class Hosted(Collector):
         rows = self.pool.parts[part]
         return slice(rows.start, rows.stop)
 
-    def _keep(self, keep: Keep, step: Step) -> Any:
-        """What `keep` keeps of a step, (S, B, ...)."""
+    def _keep(self, keep: Keep, steps: Step) -> Any:
+        """What `keep` keeps of steps (S, T, B, ...)."""
         if keep not in self._kept:
-            of_seed = over_seeds(keep, self.seeds)
-            self._kept[keep] = jax.jit(lambda step: of_seed(self._make_transition(step)))
-        return self._kept[keep](step)
+            of_seed = over_seeds(jax.vmap(keep), self.seeds)
+            self._kept[keep] = jax.jit(lambda steps: of_seed(self._make_transition(steps)))
+        return self._kept[keep](steps)
 
     def observation(self, actors: HostedActors) -> Observation:
         return actors.observation
