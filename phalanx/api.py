@@ -25,13 +25,13 @@ from phalanx.report.console import Console
 from phalanx.runs import (
     AnyEnv,
     Which,
+    as_env_object,
+    initial_networks,
     is_run,
     new_folder,
     open_run,
-    open_source,
     player,
     policies_of,
-    read_carry,
     refuse_choice,
     require_same_schedule,
     resolve,
@@ -47,7 +47,6 @@ from phalanx.training.driver import Driver, per_seed
 from phalanx.training.keys import Purpose
 from phalanx.training.programs import play_many, play_program
 from phalanx.training.record import Record
-from phalanx.training.warm_start import start_from
 from phalanx.types import PyTree
 
 if TYPE_CHECKING:
@@ -62,6 +61,10 @@ def make_env(name: str, **options: Any) -> AnyEnv:
 
 def check_env(env: AnyEnv) -> list[str]:
     """Every way in which an environment breaks the contract, a sentence each; empty when it is sound."""
+    try:
+        env = as_env_object(env)
+    except PhalanxError as error:
+        return [str(error)]
     return check_host(env) if isinstance(env, HostSource) else check(env)
 
 
@@ -105,7 +108,9 @@ def train(
 ) -> Run:
     """Train a team and return its run folder.
 
-    `env` is a name or an `Env` object. `options` are those of the run (`steps`, `seeds`, `envs`, ...) and of
+    `env` is a name, an `Env`, or an environment of gymnasium, PettingZoo or with SMAC's methods; so is what a
+    class or function makes that is given instead. What another process can import is stepped by workers,
+    everything else in this process. `options` are those of the run (`steps`, `seeds`, `envs`, ...) and of
     the algorithm (`lr`, `share`, ...), as on the command line. A name that both have belongs into
     `run_options` or `algorithm_options`. `callbacks` are called at evaluations: see `phalanx.Callback`.
     """
@@ -135,19 +140,9 @@ def train_setup(
     """What the command line and `train` share."""
     folder = Path(out) if out else new_folder(setup.config.algorithm, setup.config.env)
     driver = Driver(setup, Record(folder), console, started, callbacks)
-    driver.begin(command, _initial_networks(setup))
+    driver.begin(command, initial_networks(setup))
     driver.run()
     return Run(folder)
-
-
-def _initial_networks(setup: "Setup") -> Any:
-    """What gives the first learner the networks of the run that `init_from` names, if it names one."""
-    name = setup.config.init_from
-    if not name:
-        return None
-    source, record = open_source(name, setup)
-    trained = read_carry(source, record, None, "remove the broken one to start from {}")
-    return start_from(name, source, trained, setup)
 
 
 def resume(

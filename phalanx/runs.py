@@ -16,12 +16,14 @@ from phalanx.config import Layer, by_table, merge, renamed
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
+from phalanx.envs.host.own import named_or_own
 from phalanx.errors import PhalanxError
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training.loop import Carry
 from phalanx.training.programs import carry_shapes
 from phalanx.training.record import Record
 from phalanx.training.setup import Setup, set_up
+from phalanx.training.warm_start import start_from
 from phalanx.types import PyTree
 
 Which = Literal["best", "last"]
@@ -41,7 +43,7 @@ def resolve(
 ) -> Setup:
     """Merge the configuration and put the parts of a run together; nothing is compiled or written yet."""
     device.configure()
-    given = None
+    given, env = None, _as_env(env)
     if not isinstance(env, str):
         _require_sound(env, type(env).__name__)
         if layer.values["env"]:
@@ -60,6 +62,17 @@ def resolve(
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
     return set_up(resolved, built)
+
+
+def _as_env(env: Any) -> str | AnyEnv:
+    """What a program gives us as an environment: a name, an `Env`, or what phalanx can make into one."""
+    return env if isinstance(env, str | Env | HostSource) else named_or_own(env)
+
+
+def as_env_object(env: Any) -> AnyEnv:
+    """As an object."""
+    env = _as_env(env)
+    return registry.make_env(env, {}) if isinstance(env, str) else env
 
 
 def _env_names(layers: Iterable[Layer | None]) -> set[str]:
@@ -86,6 +99,8 @@ def _name_of(env: AnyEnv) -> tuple[str, dict[str, Any]]:
 
     `object:CLASS` when there are none: such a run is resumed by passing the object again.
     """
+    if _only_an_object(env.spec.name):
+        return env.spec.name, {}
     values = (
         {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
         if dataclasses.is_dataclass(env)
@@ -118,6 +133,7 @@ def new_folder(algorithm: str, env: str) -> Path:
 def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) -> tuple[Setup, Record]:
     """Rebuild what a run folder was made with, and lay `changes` over it."""
     device.configure()
+    env = None if env is None else as_env_object(env)
     record = Record(Path(run))
     facts = record.read()
     values = registry.read_toml(record.folder / "config.toml")
@@ -209,6 +225,16 @@ def read_carry(
     return checkpoints.restore(saved, carry_shapes(setup.loop).without_replay())
 
 
+def initial_networks(setup: Setup) -> Any:
+    """What gives the first learner the networks of the run that `init_from` names, if it names one."""
+    name = setup.config.init_from
+    if not name:
+        return None
+    source, record = open_source(name, setup)
+    trained = read_carry(source, record, None, "remove the broken one to start from {}")
+    return start_from(name, source, trained, setup)
+
+
 def policies_of(
     run: str | Path, env: AnyEnv | None, which: Which | None, checkpoint: str | None
 ) -> tuple[Setup, PyTree]:
@@ -230,6 +256,7 @@ def untrained(
 
     `where` are options of the run that say where environments are stepped.
     """
+    env = _as_env(env)
     name = env if isinstance(env, str) else env.spec.name
     layers = [each for each in [registry.preset(algorithm, name, "auto")] if each]
     layers.append(Layer("argument", {"env": options, "run": where or {}}))

@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
+import own_envs
 import pytest
+from conftest import small
 
+import phalanx
 from phalanx.envs.host import gym, own, pettingzoo, tuples
 from phalanx.envs.host.own import Adapter
 from phalanx.envs.host.randomness import uses_python_random
@@ -205,3 +209,33 @@ def test_a_missing_package_is_named(family, package, monkeypatch):
         PhalanxError, match=f"needs the package {package}: pip install {package} .*extra {family}"
     ):
         module.Adapter("some-v0")
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        (own_envs.Hosted, "own_envs:Hosted"),
+        (own_envs.make_pair, "own_envs:make_pair"),
+        (lambda: own_envs.Duo(), "object:<lambda>"),
+        (own_envs.Duo(), "object:Duo"),
+    ],
+)
+def test_what_a_program_gives_is_named_where_a_worker_can_import_it(thing, told):
+    found = own.named_or_own(thing)
+    assert found == told if isinstance(found, str) else found.spec.name == told
+
+
+def test_a_program_trains_in_an_environment_of_its_own(tmp_path):
+    """Given as an object: stepped here, evaluated and loaded with the object again."""
+    env = gymnasium.make("CartPole-v1")
+    run = small(tmp_path / "run", "ippo", env, steps=128, eval_every=64)
+    assert run.facts["status"] == "finished"
+    with pytest.raises(PhalanxError, match="was passed as a Python object: pass it again"):
+        phalanx.load(run.folder)
+    policy = phalanx.load(run.folder, env=gymnasium.make("CartPole-v1"))
+    assert policy.spec.name.startswith("object:")
+    with pytest.raises(PhalanxError, match="workers is for environments that are Python programs, named"):
+        small(tmp_path / "other", "ippo", lambda: gymnasium.make("CartPole-v1"), workers=2)
+    with pytest.raises(PhalanxError, match="gives a int, which is none of these"):
+        small(tmp_path / "other", "ippo", 3)
+    assert phalanx.check_env(env) == []

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import sys
@@ -31,35 +30,36 @@ ACCEPTED = (
 )
 
 
-@dataclass(eq=False)
-class Adapter(HostEnv):
-    """The environment `package.module:Thing`, which is called with `extra` if it can be."""
+class OwnEnv(HostEnv):
+    """An environment, or what a class or function makes when it is called with `options`."""
 
-    variant: str
-    time_limit: int | None = option(
-        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
-    )
-    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
-    extra: dict = field(default_factory=dict)
-
-    def __post_init__(self):
-        thing = find(self.variant)
+    def __init__(
+        self,
+        thing: Any,
+        name: str,
+        module: str,
+        time_limit: int | None = None,
+        shrink: int = 1,
+        options: dict[str, Any] | None = None,
+    ):
+        """`module` is where the environment is defined."""
+        self._given = (thing, name, module, time_limit, shrink, options)
         self._object = not callable(thing) or is_environment(thing)
-        if self._object and self.extra:
+        if self._object and options:
             raise PhalanxError(
-                f"{self.variant} is an environment, not a class, and takes no option {', '.join(self.extra)}"
+                f"{name} is an environment, not a class, and takes no option {', '.join(options)}"
             )
-        made = thing if self._object else call(thing, self.variant, self.extra)
-        self.inner = recognised(made, self.variant, self.time_limit, self.shrink)
-        self._randomness = OwnRandomness(uses_python_random(self.variant.partition(":")[0]))
+        made = thing if self._object else call(thing, name, options or {})
+        self.inner = recognised(made, name, time_limit, shrink)
+        self._randomness = OwnRandomness(uses_python_random(module))
 
     @property
     def spec(self) -> EnvSpec:
         return self.inner.spec
 
-    def copy(self) -> Adapter:
-        other = dataclasses.replace(self)
-        if self._object:  # there is but one to find
+    def copy(self) -> OwnEnv:
+        other = OwnEnv(*self._given)
+        if self._object:  # there is but one
             other.inner = self.inner.copy()
         return other
 
@@ -86,6 +86,36 @@ class Adapter(HostEnv):
 
     def close(self) -> None:
         self.inner.close()
+
+
+@dataclass(eq=False)
+class Adapter(OwnEnv):
+    """The environment `package.module:Thing`, which is called with `extra` if it can be."""
+
+    variant: str
+    time_limit: int | None = option(
+        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
+    )
+    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
+    extra: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        thing, module = find(self.variant), self.variant.partition(":")[0]
+        OwnEnv.__init__(self, thing, self.variant, module, self.time_limit, self.shrink, self.extra)
+
+
+def named_or_own(thing: Any) -> str | OwnEnv:
+    """An environment, class or function that a program gives us, as `train` takes it.
+
+    `module:Thing` where another process can import it, so that workers can step it; otherwise it is stepped
+    in this process.
+    """
+    known = thing if hasattr(thing, "__qualname__") else type(thing)
+    module, label = known.__module__, known.__qualname__
+    importable = module != "__main__" and getattr(sys.modules.get(module), label, None) is thing
+    if importable and not is_environment(thing):
+        return f"{module}:{label}"
+    return OwnEnv(thing, f"object:{label}", module)
 
 
 def find(name: str) -> Any:

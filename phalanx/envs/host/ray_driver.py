@@ -57,7 +57,7 @@ class Actors(Crew):
         self.ray, self.task = ray, task
         super().__init__(task["parts"], task["actors"])
         self.block = Block(task["spec"], task["count"], mmap.mmap(task["memory"], 0))
-        environment = {"py_executable": task["python"]} if task["python"] else None
+        environment: Any = {"py_executable": task["python"]} if task["python"] else None
         self.make = ray.remote(
             num_cpus=CPUS, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=environment
         )(Seat)
