@@ -1,5 +1,8 @@
 """The hosted collector against the compiled one: a compiled environment that poses as a Python program."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +11,13 @@ from conftest import build, small_for
 from posing import Posing
 
 import phalanx
+from phalanx import registry
 from phalanx.data import replay
+from phalanx.envs.host.task import Placement
 from phalanx.errors import PhalanxError
 from phalanx.training import playback
 from phalanx.training.collectors import collector_for
+from phalanx.training.collectors.hosted import Hosted
 from phalanx.training.loop import Loop
 
 # Worlds whose steps draw nothing: what is random in an episode comes from the seed of its reset.
@@ -61,6 +67,30 @@ def test_same_seeds_give_same_actions_and_same_rollouts(env, env_options):
     assert jax.tree.map(lambda x: (x.shape, x.dtype), shapes[1]) == jax.tree.map(
         lambda x: (x.shape, x.dtype), rollout
     )
+
+
+@pytest.fixture(scope="module")
+def corridor():
+    """A small algorithm for `switch/2`, its policy, and a rollout of the compiled world."""
+    loop = build("ippo", "switch/2", envs=8, env_options={"time_limit": 11}, last_action=True)
+    keys = jax.random.split(jax.random.key(5), 1)
+    policy = new_policies(loop.algorithm, keys)
+    start, collect = jax.jit(loop.collector.start), jax.jit(loop.collector.collect, static_argnums=2)
+    return loop.algorithm, keys, policy, jax.device_get(collect(policy, start(keys), 40)[1])
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+def test_a_program_and_a_compiled_world_play_alike_with_any_number_of_workers(corridor, workers):
+    """The same corridor, written twice: in JAX, and in numpy for workers."""
+    algorithm, keys, policy, compiled = corridor
+    env = registry.make_env("corridor_program:Corridor", {"limit": 11})
+    hosted = Hosted(replace(env, placement=Placement(workers=workers)), algorithm, envs=8)
+    with closing(hosted):
+        rollout = jax.device_get(hosted.collect(policy, hosted.start(keys), 40)[1])
+    assert compiled.truncated.any()
+    assert not rollout.broken.any()
+    np.testing.assert_array_equal(compiled.action, rollout.action)
+    assert_close(compiled, rollout._replace(broken=None), atol=1e-6)
 
 
 OPTIONS = {"steps": 320, "seeds": 2, "envs": 4, "eval_every": 128, "eval_episodes": 3, "final_episodes": 3}

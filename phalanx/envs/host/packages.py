@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -12,6 +14,14 @@ from phalanx.errors import PhalanxError
 
 _DRAWING = ContextVar("drawing", default=False)
 GYMNASIUM_ADDS = " was raised from the environment creator"  # and lists all arguments
+
+
+def own_paths() -> list[str]:
+    """Where modules of the user are found by this process, such as the folder of a script, for others."""
+    own = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+    return [
+        os.path.abspath(path) for path in sys.path if not path.startswith(own) and "-packages" not in path
+    ]
 
 
 def needed(module: str, name: str) -> Any:

@@ -24,6 +24,7 @@ from phalanx.envs.host import worker
 from phalanx.envs.host.base import HostObservation
 from phalanx.envs.host.block import Block
 from phalanx.envs.host.crew import Crew, Failed, Lost
+from phalanx.envs.host.packages import own_paths
 from phalanx.envs.host.pool import HostFailure, Pool, PoolStep, note_fault
 from phalanx.errors import PhalanxError
 
@@ -47,6 +48,10 @@ class Process:
     ):
         """`memory` is a descriptor that the worker gets; `env` is added to its environment variables."""
         package = str(Path(__file__).parents[2])
+        # The worker can import what this process can of the user's own; it finds phalanx by `package`.
+        paths = [path for path in own_paths() if path != str(Path(package).parent)]
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        env = {"PYTHONPATH": os.pathsep.join(paths), **(env or {})}
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         life, self._life = os.pipe()
@@ -60,7 +65,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=kept,
-                env={**os.environ, **single, **(env or {})},
+                env={**os.environ, **single, **env},
                 start_new_session=True,  # Ctrl-C is for the pool, which ends its workers
             )
         except OSError as error:

@@ -20,6 +20,7 @@ from phalanx import __version__
 from phalanx.envs.host import worker
 from phalanx.envs.host.block import Block
 from phalanx.envs.host.crew import Crew, Failed, Lost
+from phalanx.envs.host.packages import own_paths
 from phalanx.errors import PhalanxError
 
 START_RAY, JOIN = b"r", b"j"
@@ -92,7 +93,7 @@ class Actors(Crew):
             "parts": [self.block.found(rows) for rows in self.shares[w]],
             "timeouts": self.task["timeouts"],
         }
-        return self.make.remote(_paths(), pickle.dumps(task, 4))
+        return self.make.remote(own_paths(), pickle.dumps(task, 4))
 
     def _ready(self, w: int) -> None:
         """Wait until an actor has started; where its machine is lost meanwhile, on another."""
@@ -214,14 +215,6 @@ class Driver(worker.Worker):
         assert self.actors is not None
         faults = self.actors.wait(part)
         return pickle.dumps((None, faults), 4) if faults else None
-
-
-def _paths() -> list[str]:
-    """Where modules of the user are found, to be looked for there on other machines too."""
-    own = (sys.prefix + os.sep, sys.base_prefix + os.sep)
-    return [
-        os.path.abspath(path) for path in sys.path if not path.startswith(own) and "-packages" not in path
-    ]
 
 
 if __name__ == "__main__":
