@@ -54,7 +54,11 @@ TOYS = {
         {
             "ippo": {"network": "gru", "share": "agent"},
             "mappo": {"network": "gru", "share": "all"},
-            "maa2c": {"network": "gru", "share": "all"},
+            "maa2c": {
+                "network": "gru",
+                "share": "all",
+                "entropy": 0.06,
+            },  # with 0.01 four seeds of six stay at 9
             "vdn": {"share": "all"},
             "mappo_distil": {"network": "gru", "share": "agent"},
         },

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from phalanx.config import option
 from phalanx.envs.host.actions import RANGE, Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.observations import Observations
@@ -17,6 +16,7 @@ from phalanx.envs.host.packages import limited, made_to_draw, needed, picture, w
 from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
+from phalanx.envs.host.variant import Variant
 from phalanx.errors import PhalanxError
 from phalanx.spec import EnvSpec
 
@@ -121,15 +121,8 @@ def advance(env: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 
 @dataclass(eq=False)
-class Adapter(GymEnv):
+class Adapter(Variant, GymEnv):
     """`gymnasium.make(variant)`."""
-
-    variant: str
-    time_limit: int | None = option(
-        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
-    )
-    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
-    extra: dict = field(default_factory=dict)
 
     def __post_init__(self):
         name = f"gym/{self.variant}"

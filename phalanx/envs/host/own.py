@@ -9,17 +9,17 @@ import importlib
 import inspect
 import sys
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phalanx.config import option
 from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
 from phalanx.envs.host.packages import cause, is_drawing
 from phalanx.envs.host.randomness import OwnRandomness, uses_python_random
 from phalanx.envs.host.spaces import kind_of
+from phalanx.envs.host.variant import Variant
 from phalanx.errors import PhalanxError, suggest
 from phalanx.spec import EnvSpec
 
@@ -89,15 +89,8 @@ class OwnEnv(HostEnv):
 
 
 @dataclass(eq=False)
-class Adapter(OwnEnv):
+class Adapter(Variant, OwnEnv):
     """The environment `package.module:Thing`, which is called with `extra` if it can be."""
-
-    variant: str
-    time_limit: int | None = option(
-        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
-    )
-    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
-    extra: dict = field(default_factory=dict)
 
     def __post_init__(self):
         thing, module = find(self.variant), self.variant.partition(":")[0]

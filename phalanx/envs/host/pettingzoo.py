@@ -6,12 +6,11 @@ import dataclasses
 import importlib
 import pkgutil
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from phalanx.config import option
 from phalanx.envs.host.actions import RANGE, Actions
 from phalanx.envs.host.base import HostObservation, HostStep
 from phalanx.envs.host.observations import Observations, as_picture, check_state_size, scaled
@@ -20,6 +19,7 @@ from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
 from phalanx.envs.host.turns import Turns, parallel
+from phalanx.envs.host.variant import Variant
 from phalanx.errors import PhalanxError, suggest
 from phalanx.spec import EnvSpec
 
@@ -197,15 +197,8 @@ def _own_limit(env: Any) -> int | None:
 
 
 @dataclass(eq=False)
-class Adapter(PettingZooEnv):
+class Adapter(Variant, PettingZooEnv):
     """The environment of a module with `parallel_env` or, without it, `env`."""
-
-    variant: str
-    time_limit: int | None = option(
-        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
-    )
-    shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
-    extra: dict = field(default_factory=dict)
 
     def __post_init__(self):
         name = f"pettingzoo/{self.variant}"
