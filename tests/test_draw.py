@@ -295,7 +295,7 @@ def test_particles_need_no_bodies():
     [
         ((None,), "there is nothing to draw: the environment's frame(state) gives None"),
         (({"kind": "gird"},), "cannot draw a frame of the kind 'gird'. Did you mean grid?"),
-        (({},), "cannot draw a frame of the kind None. Known: battle, grid, particles."),
+        (({},), "cannot draw a frame of the kind None. Known: battle, grid, particles, pictures."),
         (([1],), "cannot draw a frame of the kind 'list'."),
         (({"kind": "grid"}, 3), "pixels must be a whole number of at least 16, not 3"),
         (({"kind": "grid"}, 64.0), "pixels must be a whole number of at least 16, not 64.0"),
