@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.envs.host import processes, ray_driver, worker
 from phalanx.envs.host.crew import Failed, Lost
+from phalanx.envs.host.packages import own_paths
 from phalanx.envs.host.pool import Pool
 from phalanx.envs.host.processes import Process, WorkerPool, parts_for
 from phalanx.errors import PhalanxError
@@ -149,7 +150,7 @@ def _driver(memory: int | None = None, env: dict[str, str] | None = None) -> Pro
     """The process that talks to Ray, in which this very phalanx can be imported."""
     package = str(Path(__file__).parents[3])
     own = package.startswith(sys.prefix + os.sep)  # then it is found, and other Pythons should not look there
-    paths = [*([] if own else [package]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [*([] if own else [package]), *own_paths(), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**(env or {}), "PYTHONPATH": os.pathsep.join(paths)}
     return Process(sys.executable, memory, ray_driver.__file__, env)
 
