@@ -3,8 +3,8 @@
     python benchmarks/smax.py [3m 3s5z] [--seeds 5] [--steps 1e7] [--jaxmarl CHECKOUT] [--out smax.json]
 
 phalanx trains all seeds in one process. With `--jaxmarl`, a checkout of https://github.com/FLAIROX/JaxMARL at
-0.2.0, its own `baselines/MAPPO/mappo_rnn_smax.py` trains the same seeds after it, one after another in one
-process, compiled once. Sizes, budget and hyper-parameters are those of JaxMARL's configuration file.
+0.2.0, its own `baselines/MAPPO/mappo_rnn_smax.py` trains as many seeds after it, side by side under `jax.vmap`:
+on a GPU that takes little more time than one seed. Sizes, budget and hyper-parameters are those of JaxMARL's configuration file.
 
 A win rate is that of the episodes which ended since the last point, sampled as in training, on both sides.
 Seconds are those until all seeds have taken so many steps, imports and compiling included. What differs:
@@ -84,18 +84,24 @@ def jaxmarl_seeds(checkout: str, name: str, settings: dict[str, Any], seeds: int
     config |= {"TOTAL_TIMESTEPS": float(config["TOTAL_TIMESTEPS"]), "MAP_NAME": name, **settings}
     log: list[Any] = []
 
-    def record(row: dict[str, Any]) -> None:
-        log.append((int(row["env_step"]), float(row["win_rate"]), time.perf_counter() - begin))
+    def record(update: Any, won: Any, ended: Any) -> None:
+        at = int(update) * config["NUM_ENVS"] * config["NUM_STEPS"]
+        log.append((at, float(won) / max(int(ended), 1) if ended else np.nan, time.perf_counter() - begin))
 
-    script.wandb.log = record
-    train = jax.jit(script.make_train(config))
-    logs = []
-    for seed in range(seeds):
-        jax.block_until_ready(train(jax.random.PRNGKey(seed)))
-        jax.effects_barrier()
-        logs.append(sorted(log))
-        log.clear()
-    return logs
+    def of_wins(_callback: Any, _shape: Any, metric: dict[str, Any]) -> None:
+        # The script's own callback takes whole rollouts to the host; two numbers do.
+        ended = metric["returned_episode"][:, :, 0]
+        won = (ended * metric["returned_won_episode"][:, :, 0]).sum()
+        io_callback(record, None, metric["update_steps"], won, ended.sum())
+
+    io_callback = jax.experimental.io_callback
+    jax.experimental.io_callback = of_wins
+    keys = jax.vmap(jax.random.PRNGKey)(np.arange(seeds))
+    jax.block_until_ready(jax.jit(jax.vmap(script.make_train(config)))(keys))
+    jax.effects_barrier()
+    # A callback under vmap is called for one seed after another, in order, before the next update's.
+    assert all(len({row[0] for row in log[at : at + seeds]}) == 1 for at in range(0, len(log), seeds))
+    return [log[seed::seeds] for seed in range(seeds)]
 
 
 def jaxmarl_curves(name: str, args: argparse.Namespace) -> Curves:
@@ -110,11 +116,9 @@ def jaxmarl_curves(name: str, args: argparse.Namespace) -> Curves:
         logs = pool.apply(jaxmarl_seeds, (args.jaxmarl, name, settings, args.seeds))
     # JaxMARL counts an update's steps from 0 at its first.
     steps = [at + batch for at, _, _ in logs[0]]
-    # Seeds run one after another: the time of a point is what all of them needed to get there.
-    ends = [0.0, *(seconds[-1][2] for seconds in logs)]
-    spent = [[row[2] - before for row in rows] for rows, before in zip(logs, ends, strict=False)]
+    seconds = [max(row[2] for row in rows) for rows in zip(*logs, strict=True)]
     wins = [[None if np.isnan(win) else win for _, win, _ in rows] for rows in logs]
-    return {"steps": steps, "seconds": np.sum(spent, axis=0).tolist(), "wins": wins}
+    return {"steps": steps, "seconds": seconds, "wins": wins}
 
 
 def final(curves: Curves) -> np.ndarray:
