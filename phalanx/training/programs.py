@@ -4,9 +4,11 @@ With a compiled collector collecting and learning are one program. With a hosted
 alone, and a Python loop steps the environments between two updates.
 """
 
+import gc
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -61,7 +63,7 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
             "init": (jax.jit(over_seeds(loop.init, seeds, (0, 0))), (numbers, carry.actors)),
             "track_best": (track_best, (carry, scores)),
         }
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    with _uncollected(), ThreadPoolExecutor(len(jobs)) as pool:
         compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
         done = {name: program.result() for name, program in compiling.items()}
     needed = bytes_needed(done["learn"])
@@ -69,6 +71,18 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
         return Programs(done["init"], done["learn"], done["play"], done["track_best"], needed)
     hosted = HostedTraining(loop, done["init"], done["learn"])
     return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+
+
+@contextmanager
+def _uncollected():
+    """Tracing makes millions of small objects that live on; looking through them for garbage takes a tenth of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def advance_program(loop: Loop):
