@@ -3,8 +3,9 @@
     python benchmarks/smax.py [3m 3s5z] [--seeds 5] [--steps 1e7] [--jaxmarl CHECKOUT] [--out smax.json]
 
 phalanx trains all seeds in one process. With `--jaxmarl`, a checkout of https://github.com/FLAIROX/JaxMARL at
-0.2.0, its own `baselines/MAPPO/mappo_rnn_smax.py` trains as many seeds after it, side by side under `jax.vmap`:
-on a GPU that takes little more time than one seed. Sizes, budget and hyper-parameters are those of JaxMARL's configuration file.
+0.2.0, its own `baselines/MAPPO/mappo_rnn_smax.py` trains as many seeds after it, side by side under
+`jax.vmap`: on a GPU that takes little more time than one seed, on a CPU its callback may hang. Sizes, budget
+and hyper-parameters are those of JaxMARL's configuration file.
 
 A win rate is that of the episodes which ended since the last point, sampled as in training, on both sides.
 Seconds are those until all seeds have taken so many steps, imports and compiling included. What differs:
@@ -72,6 +73,7 @@ def jaxmarl_seeds(checkout: str, name: str, settings: dict[str, Any], seeds: int
     """Train with JaxMARL's script: for each seed (env steps, win rate, seconds since the beginning)."""
     begin = time.perf_counter()
     import jax
+    import jax.experimental
     import yaml
 
     folder = Path(checkout) / "baselines" / "MAPPO"

@@ -9,7 +9,7 @@ import pytest
 from conftest import LONG, build
 from test_ppo import CLOCK, rollout_of
 
-from phalanx.algorithms.shared.optimiser import TrainState, rates
+from phalanx.algorithms.shared.optimiser import TrainState, make_rates
 from phalanx.errors import PhalanxError
 from phalanx.networks.sharing import partition
 from phalanx.types import Clock
@@ -135,13 +135,13 @@ def at(these, progress):
 
 
 def test_groups_have_their_own_rates_and_decay():
-    same = rates(1e-3, GROUPS)
+    same = make_rates(1e-3, GROUPS)
     np.testing.assert_allclose(at(same, 0.5), [1e-3, 1e-3])
-    falling = rates(1e-3, GROUPS, decay=True, by_name="medivac=4e-3:2e-3")
+    falling = make_rates(1e-3, GROUPS, decay=True, by_name="medivac=4e-3:2e-3")
     np.testing.assert_allclose(at(falling, 0.0), [1e-3, 4e-3])
     np.testing.assert_allclose(at(falling, 0.5), [5e-4, 3e-3])
     np.testing.assert_allclose(at(falling, 1.0), [0.0, 2e-3], atol=1e-9)
-    kept = rates(1e-3, GROUPS, by_name="marine=2e-3:0, medivac=5e-4")
+    kept = make_rates(1e-3, GROUPS, by_name="marine=2e-3:0, medivac=5e-4")
     np.testing.assert_allclose(at(kept, 1.0), [0.0, 5e-4], atol=1e-9)
 
 
@@ -158,7 +158,7 @@ def test_groups_have_their_own_rates_and_decay():
 )
 def test_a_wrong_rate_is_refused_in_one_line(text, said):
     with pytest.raises(PhalanxError, match="group_lr") as refused:
-        rates(1e-3, GROUPS, by_name=text)
+        make_rates(1e-3, GROUPS, by_name=text)
     assert said in str(refused.value)
 
 

@@ -7,6 +7,9 @@ overwritten.
 
 Steps: all environments write side by side into one ring of C rows, of whatever is kept of a step. What is
 sampled is any number of steps in a row, of one environment; one is a single transition.
+
+All are drawn uniformly. Prioritised replay would keep priorities in the buffer, set them in `add` and draw by
+them in `sample`; `NormalisedReplay` (`algorithms/shared/normalised.py`) passes these methods on.
 """
 
 from math import ceil

@@ -162,7 +162,7 @@ class SharedNetwork:
     def apply(self, params: PyTree, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run over a sequence: (T, B, A, F), (B, A, H), (T, B) -> (T, B, A, outputs), (T, B, A, H).
 
-        The memory is cleared at each step that is the `first` of an episode.
+        The torso clears the memory at each step that is the `first` of an episode (`torsos.Torso`).
         """
         steps = leading(x)
         begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))

@@ -93,7 +93,8 @@ class Torso(nnx.Module):
 
     Its parameters are those of the flax.nnx layers that `__init__` creates. A torso with a memory clears it
     itself, where `first` is true; nothing else does. `first` comes from the environment's auto-reset
-    (`envs/wrappers.py`, `envs/host/rows.py`), and in replay from the start of each episode.
+    (`envs/wrappers.py`, `envs/host/rows.py`), in replay from the start of each episode, and from `teams.py`
+    for a team that was loaded.
     """
 
     memory_size: int = 0
@@ -378,8 +379,9 @@ def _first_line(error: Exception) -> str:
 TORSOS: dict[str, type[Torso]] = {"mlp": MLP, "gru": Recurrent, "cnn": CNN}
 """The names of `--network`. For another one, write a `Torso` and add it here.
 
-A new size goes through `TeamConfig` and `shared_network` (`algorithms/shared/team.py`). Two critics ask for a
-kind by name: the one that sees a state beside pictures (`actor_critic.py`), and COMA's.
+A new size goes through `TeamConfig` and `shared_network` (`algorithms/shared/team.py`). Two critics choose
+their kind by name and are an mlp if they do not know it: the one that sees a state beside pictures
+(`actor_critic.py`, `only_vector`), and COMA's.
 """
 
 

@@ -1,10 +1,11 @@
-"""Checkpoints: the whole carry, written so that a kill at any moment loses nothing.
+"""Checkpoints: the whole `Carry` (`training/loop.py`), written so that a kill at any moment loses nothing.
 
 A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`), those of a replay apart
 (`replay.npz`), the states of environments that are Python programs (`environments.npz`), and a manifest with
 the checksums of all and the score of the evaluation it followed. It is written under another name and renamed
 when it is whole. Arrays are stored as they are, so that restoring is exact. A replay is large and only needed
-to go on: of older checkpoints it is dropped. Without the states a run goes on all the same.
+to resume: of older checkpoints it is dropped. Without the states a run resumes all the same. The
+configuration is not in a checkpoint: it is `config.toml` of the run folder.
 """
 
 import hashlib
@@ -83,7 +84,7 @@ def save(
     keep: int,
     states: Sequence[bytes | None] = (),
 ) -> None:
-    """Write a checkpoint and drop all but the last `keep` and the best, which loses its replay.
+    """Write a checkpoint and drop all but the last `keep` and the best; older ones lose their replay.
 
     `states` are those of running episodes, by environment, where they are not in the carry.
     """

@@ -75,7 +75,7 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
 
 @contextmanager
 def _uncollected():
-    """Tracing makes millions of small objects that live on; looking through them for garbage takes a tenth of it."""
+    """No garbage collection: tracing makes many objects that live on; the search took a tenth of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:

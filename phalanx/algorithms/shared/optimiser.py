@@ -50,7 +50,7 @@ class Rates(NamedTuple):
         return jnp.float32(self.starts) + progress * jnp.float32(self.ends - self.starts)
 
 
-def rates(
+def make_rates(
     lr: float,
     groups: Groups,
     decay: bool = False,

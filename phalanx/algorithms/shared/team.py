@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from phalanx.algorithms.base import Actor, AlgorithmConfig, NetworkSummary
-from phalanx.algorithms.shared.optimiser import Optimiser, rates
+from phalanx.algorithms.shared.optimiser import Optimiser, make_rates
 from phalanx.config import option
 from phalanx.data.replay import Episodes
 from phalanx.errors import PhalanxError
@@ -138,7 +138,7 @@ def make_optimiser(
     """Clip each group's gradient, then Adam (or `scale`), at the learning rates of the config."""
     clip = optax.clip_by_global_norm(config.max_grad_norm)
     transform = optax.chain(clip, scale or optax.scale_by_adam(eps=1e-5))
-    return Optimiser(transform, rates(lr, groups, config.lr_decay, by_name, option, config.lr_horizon))
+    return Optimiser(transform, make_rates(lr, groups, config.lr_decay, by_name, option, config.lr_horizon))
 
 
 class NetworkActor(Actor):

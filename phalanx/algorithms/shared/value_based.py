@@ -304,7 +304,7 @@ class ValueBased(Algorithm):
         return valid if self.team_value else valid & self.rewards.valued(batch.observation.alive[:-1])
 
     def q_values(self, params: PyTree, batch: Episodes) -> Array:
-        """Values of all actions at every row: (L + 1, N, A, U). Every episode begins with an empty memory."""
+        """Values of all actions at every row: (L + 1, N, A, U). The torso clears memories at `first`."""
         memory = self.actor.initial_memory(batch.first.shape[1])
         return self.actor.outputs(params, batch.observation.obs, memory, batch.first)[0]
 
