@@ -283,6 +283,15 @@ def test_particles_say_things_in_the_corner():
     assert long.max(0)[1] < 398
 
 
+def test_particles_have_lines_beneath_them():
+    bare, lined = particles([[0, 0.5]]), particles([[0, 0.5]], lines=[[-0.5, 0.5, 0.5, 0.5], [0, 0, 0, -1]])
+    assert at(bare, 280, 110) == (255, 255, 255)
+    assert at(lined, 280, 110) == at(lined, 120, 110) == at(lined, 200, 370) == WALL
+    assert at(lined, 200, 110) == at(bare, 200, 110)  # the body is over the line
+    # Lines count for the camera, which would otherwise follow the body alone.
+    np.testing.assert_allclose(middle(particles([[0, 0.5]], lines=[[-2, 0, 2, 0]]), RED), (200, 155), atol=1)
+
+
 def test_particles_need_no_bodies():
     assert (particles(np.zeros((0, 2))) == 255).all()
 

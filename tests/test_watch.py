@@ -306,7 +306,9 @@ def test_two_teams_side_by_side(chromium, battle, scripted, tmp_path):
     assert chromium.complaints == []
 
 
-@pytest.mark.parametrize("env", ["mpe/simple_crypto", "mpe/simple_tag", "debug/memory"])
+@pytest.mark.parametrize(
+    "env", ["mpe/simple_crypto", "mpe/simple_tag", "debug/memory", "classic/CartPole-v1"]
+)
 def test_other_worlds_in_a_browser(chromium, env, tmp_path):
     options = {"continuous_actions": True} if env == "mpe/simple_tag" else {}
     (file,) = phalanx.watch("random", env=env, episodes=1, out=tmp_path / "page.html", env_options=options)

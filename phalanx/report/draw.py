@@ -27,6 +27,7 @@ ALLY, ENEMY, HEALING = (0, 114, 178), (213, 94, 0), (0, 158, 115)
 BAR, HEALTH, SHIELD = (30, 30, 34), (86, 196, 74), (86, 180, 233)
 AROUND = 2  # cells that a battle is shown beyond its ground
 MARGIN = 0.9  # of a picture of particles that the camera's square fills
+LINE = 0.03  # how thick lines among particles are, in units of the world
 
 
 def image(frame: Mapping[str, Any] | None, pixels: int = 640) -> np.ndarray:
@@ -258,11 +259,15 @@ def _bars(
 
 
 def _particles(frame: Mapping[str, Any], pixels: int) -> Canvas:
-    """Bodies in their own colours on white, agents over landmarks, and what was said below."""
+    """Bodies in their own colours on white, agents over landmarks over lines, and what was said below."""
     canvas = Canvas(pixels, pixels, WHITE)
     position = np.asarray(frame["position"], float).reshape(-1, 2)
-    camera = max(1.0, float(np.abs(position).max(initial=0.0)))
+    lines = np.asarray(frame.get("lines", ()), float).reshape(-1, 2)
+    camera = max(1.0, float(np.abs(np.concatenate([position, lines])).max(initial=0.0)))
     scale = MARGIN * pixels / (2 * camera)
+    ends = pixels / 2 + lines * (scale, -scale)
+    for start, end in zip(ends[::2], ends[1::2], strict=True):
+        canvas.line(start, end, WALL, width=max(1.5, LINE * scale))
     x, y = pixels / 2 + position[:, 0] * scale, pixels / 2 - position[:, 1] * scale
     radius = np.asarray(frame["radius"], float) * (scale if frame["rescale"] else pixels / 2)
     colours = (np.asarray(frame["color"], float).clip(0, 1) * 255).round().astype(int)

@@ -17,7 +17,7 @@ PIXELS = 480  # of the longer side of each picture
 BETWEEN = 3  # pictures a step: bodies glide from one to the next
 STEPS_PER_SECOND = 4
 HOLD = 4  # pictures for which the end of an episode stays
-MOVING = ("x", "y", "position")  # what glides; the rest is that of the step
+MOVING = ("x", "y", "position", "lines")  # what glides; the rest is that of the step
 
 
 def pictures(shows: Sequence[Show]) -> Iterator[np.ndarray]:

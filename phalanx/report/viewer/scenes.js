@@ -452,7 +452,7 @@ class Particles {
     // Bodies whose agents learn, by the name that both have.
     this.body = show.agents.map((name) => this.frame.names.indexOf(name));
     let far = 1;
-    for (let t = 0; t <= episode.length; t++) for (const x of at(this.frame.position, t)) far = Math.max(far, Math.abs(x));
+    for (let t = 0; t <= episode.length; t++) for (const x of [...at(this.frame.position, t), ...this.lines(t)]) far = Math.max(far, Math.abs(x));
     far += Math.max(...this.frame.radius.slice(0, this.frame.agents)) + 0.05;
     this.far = far;
     this.box = { west: -far, east: far, south: -far, north: far };
@@ -474,10 +474,24 @@ class Particles {
     const t = Math.floor(time), [from, to] = [at(this.frame.position, t), at(this.frame.position, t + 1)];
     return [pen.x(mix(from[2 * i], to[2 * i], time - t)), pen.y(mix(from[2 * i + 1], to[2 * i + 1], time - t))];
   }
+  // Straight lines, x and y of both ends one after another; most worlds have none.
+  lines(time) {
+    if (!this.frame.lines) return [];
+    const t = Math.floor(time), [from, to] = [at(this.frame.lines, t), at(this.frame.lines, t + 1)];
+    return Array.from(from, (x, i) => mix(x, to[i], time - t));
+  }
+  drawLines(pen, time) {
+    const ends = this.lines(time), width = Math.max(2, pen.scale * 0.03);
+    for (let i = 0; i < ends.length; i += 4) {
+      const [x, y, u, v] = ends.slice(i, i + 4);
+      pen.line([[pen.x(x), pen.y(y)], [pen.x(u), pen.y(v)]], pen.colours.soft, width);
+    }
+  }
   radius(pen, i) { return Math.max(3.5, this.frame.radius[i] * pen.scale * (this.frame.rescale ? 1 : this.far)); }
   fill(pen, i, t) { return safe(Array.from(at(this.frame.color, t)).slice(3 * i, 3 * i + 3), pen.colours.grey); }
   draw(pen, time, { agent, wishes }) {
     const colours = pen.colours, agents = this.frame.agents, t = Math.floor(time);
+    this.drawLines(pen, time);
     for (let i = agents; i < this.bodies; i++) {
       const [x, y] = this.place(pen, i, time), r = this.radius(pen, i), fill = this.fill(pen, i, t);
       pen.disc(x, y, r, fill, 0.85);
