@@ -353,15 +353,19 @@ def test_the_spec_is_that_of_the_hosted_one(name):
 
 # A state, where the agent must be drawn, and an end of a line with it.
 DRAWN = {
-    "CartPole-v1": ((0.5, 0.0, math.pi / 2, 0.0), (0.5, 0.0), (1.5, 0.0)),  # lies to the right
+    "CartPole-v1": ((0.5, 0.0, math.pi / 6, 0.0), (0.5, 0.0), (1.0, math.sqrt(0.75))),  # leans right
     "MountainCar-v0": ((-math.pi / 6, 0.0), (0.3 - math.pi / 6, -0.45), (-0.9, 0.45 * math.sin(-3.6))),
     "MountainCarContinuous-v0": (
         (-math.pi / 6, 0.0),
         (0.3 - math.pi / 6, -0.45),
         (0.9, 0.45 * math.sin(1.8)),
     ),
-    "Acrobot-v1": ((math.pi / 2, math.pi / 2, 0.0, 0.0), (1.0, 1.0), (1.0, 0.0)),  # right, then up
-    "Pendulum-v1": ((math.pi / 2, 0.0), (-1.0, 0.0), (0.0, 0.0)),  # positive angles lean left
+    "Acrobot-v1": (
+        (math.pi / 6, math.pi / 2, 0.0, 0.0),
+        (0.5 + math.sqrt(0.75), 0.5 - math.sqrt(0.75)),
+        (0.5, -math.sqrt(0.75)),
+    ),  # both links to the right, the second upwards
+    "Pendulum-v1": ((math.pi / 6, 0.0), (-0.5, math.sqrt(0.75)), (0.0, 0.0)),  # leans left
 }
 
 
