@@ -197,13 +197,14 @@ def evaluate(
     episodes: int = 200,
     which: Which | None = None,
     seed: int = 0,
+    greedy: bool = True,
     checkpoint: str | None = None,
     env_options: Mapping[str, Any] | None = None,
     workers: int | None = None,
     worker_python: str | None = None,
     step_timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Play greedy episodes and average them.
+    """Play episodes and average them: greedy ones, or with `greedy=False` actions drawn as in training.
 
     `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
     in the environment `env`, a name with `env_options` or an object. `which` is as in `load`; `seed`
@@ -226,7 +227,7 @@ def evaluate(
     else:
         refuse_choice(run, which=which, checkpoint=checkpoint)
         setup, policy = untrained(str(run), env, env_options or {}, where)
-    program = play_program(setup.evaluation)
+    program = play_program(setup.evaluation, greedy)
     # Each trained seed has episodes of its own, as in the final evaluation of a run.
     first = keys.root(Purpose.EVALUATION, seed)
     roots = jax.vmap(jax.random.fold_in, (None, 0))(first, jnp.array(setup.seeds, jnp.uint32))

@@ -1,5 +1,7 @@
 """What acts: made without a learner, given what it acts on, and its memory cleared row by row."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,6 +99,15 @@ def test_a_team_without_parameters_cannot_be_exported(scripted, tmp_path):
     with pytest.raises(PhalanxError, match="heuristic has no parameters to export"):
         phalanx.export(scripted.folder, tmp_path / "team.zip")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_is_greedy_or_sampled(capsys):
+    assert cli.run(["eval", "ippo", "switch/2", "--episodes", "64", "--json"]) == 0
+    assert cli.run(["eval", "ippo", "switch/2", "--episodes", "64", "--json", "--sampled"]) == 0
+    greedy, sampled = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    # The starts are the same: without draws, all episodes of an untrained team are alike.
+    assert greedy["return_std"] < 1e-3
+    assert sampled["return_std"] > 0.5
 
 
 def test_parameters_of_an_untrained_algorithm_cannot_be_chosen(tmp_path):

@@ -1,4 +1,4 @@
-"""`phalanx eval`: evaluate the greedy policy."""
+"""`phalanx eval`: evaluate a policy, greedy unless told otherwise."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,16 @@ def run(words: list[str]) -> int:
     """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx eval",
-        usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--json]",
+        usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--sampled] [--json]",
         description="Evaluate the greedy policy. A return is the mean over agents of their summed rewards.",
     )
     add_players(parser)
     add_episodes(parser, 200, "episodes for each seed")
     add_parameters(parser)
     add_placement(parser)
+    parser.add_argument(
+        "--sampled", action="store_true", help="sample actions as in training (default: greedy)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     what, env = positionals(parser, words, 2)
     if what and env and not (Path(what) / "run.json").is_file():
@@ -55,6 +58,7 @@ def run(words: list[str]) -> int:
         args.what,
         args.env,
         **episodes,
+        greedy=not args.sampled,
         which=args.which,
         checkpoint=args.checkpoint,
         env_options=given_tables(args)["env"],
@@ -69,5 +73,6 @@ def run(words: list[str]) -> int:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in main_metrics(row).items())
         print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
     more = sum(isinstance(value, float) for value in result.values()) > len(main_metrics(result))
-    print(f"{result['episodes']} greedy episodes a seed" + "; --json prints all metrics" * more)
+    kind = "sampled" if args.sampled else "greedy"
+    print(f"{result['episodes']} {kind} episodes a seed" + "; --json prints all metrics" * more)
     return 0

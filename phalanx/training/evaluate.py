@@ -1,4 +1,4 @@
-"""Greedy evaluation of whole episodes."""
+"""Evaluation of whole episodes."""
 
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ class Played(NamedTuple):
     won: Array
 
 
-def play(collector: Collector, policy: PyTree, keys: Array) -> Played:
-    """Play the first episode of each environment of a collector to its end, greedily.
+def play(collector: Collector, policy: PyTree, keys: Array, greedy: bool = True) -> Played:
+    """Play the first episode of each environment of a collector to its end.
 
     With the policy (S, ...) and the key (S,) of each seed: (S, E, ...).
     """
-    _, (over, played) = collector.first_episodes(policy, collector.start(keys), True, _outcome)
+    _, (over, played) = collector.first_episodes(policy, collector.start(keys), greedy, _outcome)
     end = jnp.argmax(over, axis=1)  # the first end in each environment; later episodes do not count
     seed, env = jnp.arange(collector.seeds)[:, None], jnp.arange(collector.envs)
     return jax.tree.map(lambda x: x[seed, end, env], played)

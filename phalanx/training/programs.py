@@ -128,11 +128,11 @@ def carry_shapes(loop: Loop) -> Carry:
     return jax.eval_shape(jax.vmap(loop.init), seeds, actors)
 
 
-def play_program(evaluation: Collector) -> Any:
+def play_program(evaluation: Collector, greedy: bool = True) -> Any:
     """The program that plays an episode in each environment of a collector."""
 
     def run(policy: PyTree, keys: Array) -> Played:
-        return play(evaluation, policy, keys)
+        return play(evaluation, policy, keys, greedy)
 
     return jax.jit(run) if isinstance(evaluation, Compiled) else run
 
