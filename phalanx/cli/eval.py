@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from phalanx import registry
 from phalanx.cli.parsing import (
@@ -67,12 +68,16 @@ def run(words: list[str]) -> int:
     if args.json:
         print(json.dumps(result))
         return 0
+    _print(result, "sampled" if args.sampled else "greedy")
+    return 0
+
+
+def _print(result: dict[str, Any], kind: str) -> None:
+    """A line for each seed, and what was played."""
     from phalanx.report.console import main_metrics
 
     for row in [{"seed": "all", **result}, *result["seeds"]] if len(result["seeds"]) > 1 else [result]:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in main_metrics(row).items())
         print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
     more = sum(isinstance(value, float) for value in result.values()) > len(main_metrics(result))
-    kind = "sampled" if args.sampled else "greedy"
     print(f"{result['episodes']} {kind} episodes a seed" + "; --json prints all metrics" * more)
-    return 0
