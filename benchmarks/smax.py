@@ -88,7 +88,7 @@ def jaxmarl_seeds(checkout: str, name: str, settings: dict[str, Any], seeds: int
 
     def record(update: Any, won: Any, ended: Any) -> None:
         at = int(update) * config["NUM_ENVS"] * config["NUM_STEPS"]
-        log.append((at, float(won) / max(int(ended), 1) if ended else np.nan, time.perf_counter() - begin))
+        log.append((at, float(won) / int(ended) if ended else np.nan, time.perf_counter() - begin))
 
     def of_wins(_callback: Any, _shape: Any, metric: dict[str, Any]) -> None:
         # The script's own callback takes whole rollouts to the host; two numbers do.

@@ -13,7 +13,7 @@ from phalanx.errors import PhalanxError, suggest
 COMMANDS = {
     "train": "train a team: phalanx train mappo switch/2 --steps 2e5",
     "resume": "continue a stopped run, or extend it to a larger budget",
-    "eval": "evaluate the greedy policy of a run or of an untrained algorithm",
+    "eval": "evaluate the policy of a run or of an untrained algorithm",
     "watch": "write an HTML page that plays episodes of one run, or of two side by side",
     "record": "write trajectories of a run to a file",
     "export": "write the trained policies of a run to one file",

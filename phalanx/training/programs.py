@@ -75,7 +75,7 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
 
 @contextmanager
 def _uncollected():
-    """No garbage collection: tracing makes many objects that live on; the search took a tenth of it."""
+    """Without garbage collection: tracing makes many objects that live on; searching them takes time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

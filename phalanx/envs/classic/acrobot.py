@@ -16,7 +16,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env
-from phalanx.envs.classic.control import drawing, require_range, spec_of_one
+from phalanx.envs.classic.control import drawing, require_range, spec_of_one, wrapped
 from phalanx.types import Array, EnvSpec, TimeStep
 
 GRAVITY = 9.8
@@ -72,8 +72,8 @@ class Acrobot(Env):
         mean = jax.tree.map(lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6, first, second, third, fourth)
         angle_1, angle_2, spin_1, spin_2 = _after(state, mean, DT)
         state = AcrobotState(
-            _wrapped(angle_1),
-            _wrapped(angle_2),
+            wrapped(angle_1),
+            wrapped(angle_2),
             spin_1.clip(-MAX_SPIN_1, MAX_SPIN_1),
             spin_2.clip(-MAX_SPIN_2, MAX_SPIN_2),
         )
@@ -110,11 +110,6 @@ def _rates(state: AcrobotState, torque: Array) -> AcrobotState:
 
 def _after(state: AcrobotState, rates: AcrobotState, time: float) -> AcrobotState:
     return jax.tree.map(lambda x, rate: x + time * rate, state, rates)
-
-
-def _wrapped(angle: Array) -> Array:
-    """The same angle between minus and plus pi."""
-    return (angle + math.pi) % (2 * math.pi) - math.pi
 
 
 def _seen(state: AcrobotState) -> Array:

@@ -4,6 +4,7 @@ Constants, limits and starts are those of Gymnasium (https://gymnasium.farama.or
 each file names the paper of its equations, and `tests/test_classic.py` plays both side by side.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from phalanx.envs.base import joint_features
 from phalanx.errors import PhalanxError
-from phalanx.types import EnvSpec
+from phalanx.types import Array, EnvSpec
 
 AGENT = ("agent",)
 BLUE, GREEN = (0.0, 0.45, 0.7), (0.0, 0.62, 0.45)
@@ -43,6 +44,11 @@ def require_range(low: float, high: float) -> None:
     """Refuse bounds of the starts that are the wrong way round."""
     if low > high:
         raise PhalanxError(f"low must be at most high, but low is {low:g} and high is {high:g}")
+
+
+def wrapped(angle: Array) -> Array:
+    """The same angle between minus and plus pi."""
+    return (angle + math.pi) % (2 * math.pi) - math.pi
 
 
 def drawing(

@@ -15,7 +15,7 @@ import numpy as np
 
 from phalanx.config import option
 from phalanx.envs.base import Env
-from phalanx.envs.classic.control import drawing, spec_of_one
+from phalanx.envs.classic.control import drawing, spec_of_one, wrapped
 from phalanx.types import Array, EnvSpec, TimeStep
 
 MASS = 1.0
@@ -56,7 +56,7 @@ class Pendulum(Env):
     def step(self, key: Array, state: PendulumState, actions: Array) -> tuple[PendulumState, TimeStep]:
         angle, spin = state
         torque = MAX_TORQUE * actions[0, 0].clip(-1.0, 1.0)
-        from_top = (angle + math.pi) % (2 * math.pi) - math.pi
+        from_top = wrapped(angle)
         cost = from_top**2 + SPIN_COST * spin**2 + TORQUE_COST * torque**2
         weight = MASS * self.g * LENGTH / 2 * jnp.sin(angle)
         spin = spin + DT * (weight + torque) / (MASS * LENGTH**2 / 3)
