@@ -27,7 +27,8 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx eval",
         usage="phalanx eval RUN | ALGORITHM ENV [--env.OPTION ...]  [--episodes 200] [--sampled] [--json]",
-        description="Evaluate a policy, greedily by default. A return is the mean over agents of their summed rewards.",
+        description="Evaluate a policy, by default greedily. "
+        "A return is the mean over agents of their summed rewards.",
     )
     add_players(parser)
     add_episodes(parser, 200, "episodes for each seed")
