@@ -62,10 +62,15 @@ def identify(value: Any) -> str:
 
 def legal(env: ParallelEnv, infos: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """A random legal action of every agent."""
-    return {
-        agent: int((rng.random(len(infos[agent]["action_mask"])) * infos[agent]["action_mask"]).argmax())
-        for agent in env.agents
-    }
+
+    def draw(agent: str) -> Any:
+        space = env.action_space(agent)
+        if isinstance(space, spaces.Box):
+            return rng.uniform(space.low, space.high).astype(np.float32)
+        mask = infos[agent]["action_mask"]
+        return int((rng.random(len(mask)) * mask).argmax())
+
+    return {agent: draw(agent) for agent in env.agents}
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -180,6 +185,8 @@ def test_plays_what_the_environment_plays(name):
     """Against the bare environment by hand: keys, cut padding, time limit, the end and the next episode."""
     bare, env = phalanx.make_env(name), phalanx.to_pettingzoo(name, illegal="raise")
     spec, rng = bare.spec, np.random.default_rng(0)
+    discrete = spec.action_kind == "discrete"
+    idle = 0 if discrete else np.zeros(spec.n_actions, np.float32)
     begin, play = jax.jit(bare.reset), jax.jit(bare.step)
     key = jax.random.key(5)
 
@@ -197,11 +204,13 @@ def test_plays_what_the_environment_plays(name):
             np.testing.assert_allclose(obs[agent], own, atol=1e-5)
             assert obs[agent].dtype == spec.obs_dtype
             assert obs[agent] in env.observation_space(agent)
-            mask = infos[agent]["action_mask"]
-            np.testing.assert_array_equal(mask, seen.avail[i, : spec.action_counts[i]])
-            assert mask.dtype == np.int8
+            if discrete:
+                mask = infos[agent]["action_mask"]
+                np.testing.assert_array_equal(mask, seen.avail[i, : spec.action_counts[i]])
+                assert mask.dtype == np.int8
+                assert infos[agent]["illegal_action"] is False
+            assert ("action_mask" in infos[agent]) == discrete
             assert infos[agent]["alive"] is bool(seen.alive[i])
-            assert infos[agent]["illegal_action"] is False
             if spec.has_win:
                 assert infos[agent]["won"] is bool(now.info["won"])
             assert ("won" in infos[agent]) == spec.has_win
@@ -216,7 +225,9 @@ def test_plays_what_the_environment_plays(name):
         while env.agents:
             actions = legal(env, infos, rng)
             obs, rewards, terminations, truncations, infos = env.step(actions)
-            state, now = play(next_key(), state, jnp.array([actions.get(agent, 0) for agent in spec.agents]))
+            state, now = play(
+                next_key(), state, jnp.array([actions.get(agent, idle) for agent in spec.agents])
+            )
             steps += 1
             assert_seen(obs, infos, now, acted)
             paid = dict(zip(spec.agents, now.reward, strict=True))
