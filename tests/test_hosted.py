@@ -166,7 +166,7 @@ def test_replay_drops_an_episode_that_was_begun_again():
         _, rollout = loop.collector.collect_one(loop.algorithm.policy(carry.learner), carry.actors, 4)
         begun = jax.tree.map(lambda x: x[:3], rollout)
         kept = replay.add(replay.add(carry.learner.replay, begun), rollout)
-        return rollout, kept.count, replay.sample(kept, jax.random.key(0), 1)
+        return rollout, kept.count, replay.take(kept, replay.draw(kept, jax.random.key(0), 1))
 
     rollout, count, episode = jax.device_get(play())
     assert count == 1

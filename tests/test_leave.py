@@ -66,7 +66,7 @@ def test_values_of_actions_stop_where_their_agent_did():
     loop = build("iql", "debug/leave", buffer=64, episodes=4)
     learner, rollout = rollout_of(loop)
     kept = replay.add(learner.replay, rollout)
-    batch = replay.sample(kept, jax.random.key(0), int(kept.count))
+    batch = replay.take(kept, replay.draw(kept, jax.random.key(0), int(kept.count)))
     far = jax.tree.map(lambda x: x, learner.target)
     head = far.actor["head"]
     far = far._replace(actor={**far.actor, "head": {**head, "bias": head["bias"] + FAR}})

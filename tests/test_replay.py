@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from phalanx.data import replay
+from phalanx.data.step_replay import Drawn, StepReplay
 from phalanx.types import EnvSpec, Observation, Transition
 
 AGENTS, LONGEST = 2, 5
@@ -75,7 +76,7 @@ def test_what_is_sampled_is_what_was_played(envs, places, length):
         kept = add(kept, jax.tree.map(lambda x, b=begin: x[b : b + length], stream))
     expected = listed(stream, places)
     assert kept.count == len(expected)
-    episodes = jax.device_get(replay.sample(kept, jax.random.key(0), len(expected)))
+    episodes = jax.device_get(replay.take(kept, replay.draw(kept, jax.random.key(0), len(expected))))
     found = {int(first): n for n, first in enumerate(episodes.reward[0, :, 0])}
     assert len(found) == len(expected)  # without replacement: all are there once
     for env, steps, ended in expected:
@@ -99,7 +100,7 @@ def test_packed_episodes_are_those_that_were_sampled(seed):
     """All of them once, each whole and in order, the last row too, and nothing else; in few columns."""
     stream = streams(np.random.default_rng(seed), 2, 50)
     kept = replay.add(replay.empty(SPEC, 2, 60), stream)
-    drawn = replay.sample(kept, jax.random.key(seed), int(kept.count))
+    drawn = replay.take(kept, replay.draw(kept, jax.random.key(seed), int(kept.count)))
     packed = jax.device_get(jax.jit(replay.packed)(drawn))
     drawn = jax.device_get(drawn)
     length = drawn.valid.sum(0)
@@ -133,7 +134,7 @@ def test_an_episode_that_is_being_written_is_never_sampled():
 def test_all_whole_episodes_are_equally_likely():
     stream = streams(np.random.default_rng(2), 2, 30)
     kept = replay.add(replay.empty(SPEC, 2, 40), stream)
-    draw = jax.jit(jax.vmap(lambda key: replay.sample(kept, key, 2).reward[0, :, 0]))
+    draw = jax.jit(jax.vmap(lambda key: replay.take(kept, replay.draw(kept, key, 2)).reward[0, :, 0]))
     drawn = np.asarray(draw(jax.random.split(jax.random.key(0), 4000)))
     assert (drawn[:, 0] != drawn[:, 1]).all()
     _, counts = np.unique(drawn, return_counts=True)
@@ -141,20 +142,69 @@ def test_all_whole_episodes_are_equally_likely():
     np.testing.assert_allclose(counts / counts.sum(), 1 / len(counts), rtol=0.15)
 
 
+# Steps
+
+
+def steps_of(stream):
+    """A rollout without what only a rollout needs."""
+    return stream._replace(memory=None, extras=None)
+
+
+@pytest.mark.parametrize("priority", [0.0, 0.6])
 @pytest.mark.parametrize(("envs", "rows", "chunk", "length"), [(1, 7, 3, 1), (3, 8, 8, 4), (2, 11, 4, 11)])
-def test_stretches_of_steps_are_those_of_a_list(envs, rows, chunk, length):
-    """Round the ring many times: every stretch that the last steps hold is drawn, once, and no other."""
-    number = np.arange(60 * envs).reshape(60, envs)
-    stream = {"number": number.astype(np.int32), "pair": np.stack([number, -number], -1).astype(np.float32)}
-    kept = replay.no_steps(jax.tree.map(lambda x: x[0], stream), rows)
-    add = jax.jit(replay.add_steps)
+def test_sequences_of_steps_are_those_of_a_list(envs, rows, chunk, length, priority):
+    """Round the ring many times: every sequence that the last steps hold is drawn, and no other."""
+    stream = steps_of(streams(np.random.default_rng(0), envs, 60))
+    steps = StepReplay(SPEC, rows * envs, length, priority=priority, correction=0.4)
+    number, kept = stream.reward[..., 0], steps.init(envs)
+    add, draw, take = jax.jit(steps.add), jax.jit(steps.draw, static_argnums=2), jax.jit(steps.take)
     for begin in range(0, 60 - chunk + 1, chunk):
         kept = add(kept, jax.tree.map(lambda x, b=begin: x[b : b + chunk], stream))
         last = number[: begin + chunk][-rows:]
         assert kept.filled == len(last)
         listed = {tuple(last[t : t + length, b]) for t in range(len(last) - length + 1) for b in range(envs)}
+        assert steps.can_sample(kept, len(listed))
+        assert not steps.can_sample(kept, len(listed) + 1)
         if listed:
-            drawn = jax.device_get(replay.sample_steps(kept, jax.random.key(begin), len(listed), length))
-            assert {tuple(column) for column in drawn["number"].T} == listed
-            np.testing.assert_array_equal(drawn["pair"][..., 1], -drawn["number"].astype(np.float32))
-            assert drawn["number"].dtype == np.int32
+            drawn = draw(kept, jax.random.key(begin), 300)
+            np.testing.assert_array_equal(drawn.weight, 1.0)
+            taken = jax.device_get(take(kept, drawn))
+            assert {tuple(column) for column in taken.reward[..., 0].T} == listed
+            row, env = np.divmod(taken.reward[..., 0].astype(int), envs)
+            for found, given in zip(jax.tree.leaves(taken), jax.tree.leaves(stream), strict=False):
+                np.testing.assert_array_equal(found, given[row, env])
+            np.testing.assert_array_equal(taken.truncated, stream.truncated[row, env])
+            assert not taken.broken.any()
+
+
+def test_steps_are_equally_likely_or_by_priority():
+    """Against the distribution: p^0.6, with weights that undo it with the exponent 0.4."""
+    stream = steps_of(streams(np.random.default_rng(2), 2, 10))
+    likely = np.random.default_rng(3).uniform(0.1, 2.0, (10, 2))
+    for priority, shares in ((0.0, np.full((10, 2), 1 / 20)), (0.6, likely**0.6 / (likely**0.6).sum())):
+        steps = StepReplay(SPEC, 20, priority=priority, correction=0.4)
+        kept = steps.add(steps.init(2), stream)
+        every = Drawn(*np.divmod(np.arange(20), 2), np.ones(20))
+        kept = kept._replace(priority=steps.prioritised(kept.priority, every, likely.reshape(-1)))
+        draw = jax.jit(jax.vmap(lambda key, kept=kept, steps=steps: steps.draw(kept, key, 50)))
+        drawn = jax.device_get(draw(jax.random.split(jax.random.key(0), 2000)))
+        counts = np.zeros((10, 2))
+        np.add.at(counts, (drawn.row, drawn.env), 1)
+        np.testing.assert_allclose(counts / counts.sum(), shares, rtol=0.06)
+        one = jax.tree.map(lambda x: x[0], drawn)
+        weights = (20 * shares[one.row, one.env]) ** -0.4
+        np.testing.assert_allclose(one.weight, weights / weights.max(), rtol=1e-4)
+
+
+def test_a_step_that_failed_is_marked_and_a_new_one_has_the_highest_priority():
+    stream = steps_of(streams(np.random.default_rng(4), 2, 6))
+    broken = np.zeros((6, 2), bool)
+    broken[2, 1] = True
+    steps = StepReplay(SPEC, 8, priority=1.0)
+    kept = steps.add(steps.init(2), jax.tree.map(lambda x: x[:3], stream._replace(broken=broken)))
+    assert kept.kept.broken.sum() == 1
+    np.testing.assert_array_equal(kept.priority, [[1, 1], [1, 1], [1, 1], [0, 0]])
+    first = Drawn(np.array([0]), np.array([1]), np.ones(1))
+    kept = kept._replace(priority=steps.prioritised(kept.priority, first, np.array([-5.0])))
+    kept = steps.add(kept, jax.tree.map(lambda x: x[3:5], stream))
+    np.testing.assert_allclose(kept.priority, [[5, 5], [1, 1], [1, 1], [5, 5]], rtol=1e-5)

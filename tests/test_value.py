@@ -308,7 +308,8 @@ def test_values_when_acting_are_those_of_learning():
     kept = jax.jit(replay.add)(learner.replay, replay.without_state(rollout))
     count = int(kept.count)
     assert count > 2
-    episodes = jax.device_get(jax.jit(replay.sample, static_argnums=2)(kept, jax.random.key(0), count))
+    drawn = replay.draw(kept, jax.random.key(0), count)
+    episodes = jax.device_get(jax.jit(replay.take)(kept, drawn))
     learnt = np.asarray(jax.jit(algorithm.q_values)(learner.actor.params, episodes))
     seen = np.asarray(rollout.observation.obs)
     for n in range(count):

@@ -1,15 +1,11 @@
-"""Replay on the device: the last episodes of every environment, sampled whole; or its last steps, in a row.
+"""Replay on the device: the last episodes of every environment, sampled whole; `step_replay` keeps steps.
 
-Episodes: each of B environments writes into a ring of C places of its own, so that two never compete for
-one. A place holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any
-reset, is a row too. An episode can be sampled once it is over; the place after it is then free to be
-overwritten.
+Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place
+holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a
+row too. An episode can be sampled once it is over; the place after it is then free to be overwritten.
 
-Steps: all environments write side by side into one ring of C rows, of whatever is kept of a step. What is
-sampled is any number of steps in a row, of one environment; one is a single transition.
-
-All are drawn uniformly. Prioritised replay would keep priorities in the buffer, set them in `add` and draw by
-them in `sample`; `NormalisedReplay` (`algorithms/shared/normalised.py`) passes these methods on.
+Sampling has two parts: `draw` says what, and `take` fetches it. Who changes samples, such as
+`NormalisedReplay` (`algorithms/shared/normalised.py`), changes what `take` returns.
 """
 
 from math import ceil
@@ -18,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, Transition
+from phalanx.types import Array, EnvSpec, Observation, Picture, Transition
 
 
 class Episodes(NamedTuple):
@@ -71,27 +67,37 @@ class EpisodeBuffer(NamedTuple):
         return (self.length > 0).sum()
 
 
+def no_observations(spec: EnvSpec, rows: tuple[int, ...], with_state: bool = True) -> Observation:
+    """Room for observations as networks see them, (*rows, ...); without a state that has no entries."""
+    n = spec.n_agents
+    state = (n, spec.state_size) if spec.agent_state else (spec.state_size,)
+    entries = jnp.zeros((*rows, n, spec.obs_size))
+    shape, dtype = spec.obs_shape, spec.obs_dtype
+    return Observation(
+        obs=entries if shape is None else Picture(jnp.zeros((*rows, n, *shape), dtype), entries),
+        state=jnp.zeros((*rows, *(state if with_state else (0,)))),
+        avail=jnp.zeros((*rows, n, spec.n_actions), bool),
+        alive=jnp.zeros((*rows, n), bool),
+    )
+
+
+def no_actions(spec: EnvSpec, rows: tuple[int, ...]) -> Array:
+    """Room for actions, (*rows, A) or continuous (*rows, A, U)."""
+    if spec.action_kind == "continuous":
+        return jnp.zeros((*rows, spec.n_agents, spec.n_actions))
+    return jnp.zeros((*rows, spec.n_agents), jnp.int32)
+
+
 def empty(spec: EnvSpec, envs: int, places: int, with_state: bool = True) -> EpisodeBuffer:
     """A replay buffer for the episodes of an environment, with `places` for each of `envs` environments."""
     n, longest = spec.n_agents, spec.time_limit
-    continuous = spec.action_kind == "continuous"
 
     def rows(count, *shape, dtype=jnp.float32):
         return jnp.zeros((envs, places, count, *shape), dtype)
 
-    state = (n, spec.state_size) if spec.agent_state else (spec.state_size,)
-    state = state if with_state else (0,)
-    entries = rows(longest + 1, n, spec.obs_size)
-    shape, dtype = spec.obs_shape, spec.obs_dtype
-    observation = Observation(
-        obs=entries if shape is None else Picture(rows(longest + 1, n, *shape, dtype=dtype), entries),
-        state=rows(longest + 1, *state),
-        avail=rows(longest + 1, n, spec.n_actions, dtype=bool),
-        alive=rows(longest + 1, n, dtype=bool),
-    )
     return EpisodeBuffer(
-        observation=observation,
-        action=rows(longest, n, spec.n_actions) if continuous else rows(longest, n, dtype=jnp.int32),
+        observation=no_observations(spec, (envs, places, longest + 1), with_state),
+        action=no_actions(spec, (envs, places, longest)),
         reward=rows(longest, n),
         ended=jnp.zeros((envs, places), bool),
         agent_terminated=rows(longest, n, dtype=bool) if spec.agents_end else None,
@@ -157,12 +163,17 @@ def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
     )
 
 
-def sample(replay: EpisodeBuffer, key: Array, count: int) -> Episodes:
-    """Draw `count` different whole episodes, all equally likely; there must be so many."""
+def draw(replay: EpisodeBuffer, key: Array, count: int) -> Array:
+    """The numbers of `count` different whole episodes, (N,), all equally likely; there must be so many."""
     whole = replay.length.reshape(-1) > 0
-    draw = jnp.where(whole, jax.random.uniform(key, whole.shape), -1.0)
-    _, which = jax.lax.top_k(draw, count)
+    _, which = jax.lax.top_k(jnp.where(whole, jax.random.uniform(key, whole.shape), -1.0), count)
+    return which
+
+
+def take(replay: EpisodeBuffer, which: Array) -> Episodes:
+    """The episodes with these numbers, (N,)."""
     env, place = which // replay.length.shape[1], which % replay.length.shape[1]
+    count = len(which)
 
     def taken(x):
         return jnp.moveaxis(x[env, place], 1, 0)
@@ -235,82 +246,8 @@ class EpisodeReplay:
         """Whether there are `count` episodes, and one of each environment: the first to end are short."""
         return (buffer.count >= count) & (buffer.length > 0).any(1).all()
 
-    def sample(self, buffer: EpisodeBuffer, key: Array, count: int) -> Episodes:
-        return sample(buffer, key, count)
+    def draw(self, buffer: EpisodeBuffer, key: Array, count: int) -> Array:
+        return draw(buffer, key, count)
 
-
-class Steps(NamedTuple):
-    """The last steps of all environments."""
-
-    kept: PyTree
-    """(C, B, ...)"""
-    row: Array
-    """() int32: where the next step is written"""
-    filled: Array
-    """() int32: rows that hold something"""
-
-
-def no_steps(step: PyTree, rows: int) -> Steps:
-    """An empty ring for steps like `step` (B, ...), arrays or shapes."""
-    kept = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), step)
-    return Steps(kept, jnp.int32(0), jnp.int32(0))
-
-
-def add_steps(steps: Steps, rollout: PyTree) -> Steps:
-    """Write a rollout (T, B, ...) down, in the place of the oldest rows; there must be T rows or more."""
-    rows = jax.tree.leaves(steps.kept)[0].shape[0]
-    length = jax.tree.leaves(rollout)[0].shape[0]
-    where = (steps.row + jnp.arange(length)) % rows
-    return Steps(
-        kept=jax.tree.map(lambda kept, new: kept.at[where].set(new), steps.kept, rollout),
-        row=(steps.row + length) % rows,
-        filled=jnp.minimum(steps.filled + length, rows),
-    )
-
-
-def sample_steps(steps: Steps, key: Array, count: int, length: int) -> PyTree:
-    """Draw `count` different stretches of `length` steps, (length, count, ...), all equally likely.
-
-    A stretch is of one environment, in order of time. Episodes may end in it: what is kept must tell.
-    There must be so many stretches: `filled` - `length` + 1 for each environment.
-    """
-    rows, envs = jax.tree.leaves(steps.kept)[0].shape[:2]
-    age = (jnp.arange(rows) - steps.row) % rows  # of all rows the oldest has 0, written or not
-    begins = (age >= rows - steps.filled) & (age <= rows - length)
-    draw = jnp.where(begins[:, None], jax.random.uniform(key, (rows, envs)), -1.0)
-    _, which = jax.lax.top_k(draw.reshape(-1), count)
-    row = (which // envs + jnp.arange(length)[:, None]) % rows
-    return jax.tree.map(lambda x: x[row, which % envs], steps.kept)
-
-
-class StepReplay:
-    """A replay of steps: the last `capacity` over all environments, sampled as sequences of `length`.
-
-    With a `length` of 1 these are single transitions. What is kept is a `Transition` without what only the
-    rollout needs: memory, extras and info.
-    """
-
-    def __init__(self, capacity: int, length: int = 1):
-        self.capacity, self.length = capacity, length
-
-    def init(self, rollout: Transition) -> Steps:
-        """Empty, for rollouts (T, B, ...) like this, arrays or shapes."""
-        step = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _kept(rollout))
-        envs = step.reward.shape[0]
-        return no_steps(step, ceil(self.capacity / envs))
-
-    def add(self, buffer: Steps, rollout: Transition) -> Steps:
-        return add_steps(buffer, _kept(rollout))
-
-    def can_sample(self, buffer: Steps, count: int) -> Array:
-        """Whether there are `count` different sequences."""
-        envs = jax.tree.leaves(buffer.kept)[0].shape[1]
-        return jnp.maximum(buffer.filled - self.length + 1, 0) * envs >= count
-
-    def sample(self, buffer: Steps, key: Array, count: int) -> Transition:
-        """Different sequences, (length, count, ...), all equally likely."""
-        return sample_steps(buffer, key, count, self.length)
-
-
-def _kept(rollout: Transition) -> Transition:
-    return rollout._replace(memory=None, extras=None, info={}, broken=None)
+    def take(self, buffer: EpisodeBuffer, which: Array) -> Episodes:
+        return take(buffer, which)

@@ -195,10 +195,10 @@ class NormalisedReplay:
 
     def __init__(self, replay: Any, normalise: Callable[[Any], Any]):
         self.replay, self.normalise = replay, normalise
-        self.add, self.can_sample = replay.add, replay.can_sample
+        self.add, self.can_sample, self.draw = replay.add, replay.can_sample, replay.draw
 
-    def sample(self, buffer: PyTree, key: Array, count: int) -> Any:
-        return self.normalise(self.replay.sample(buffer, key, count))
+    def take(self, buffer: PyTree, drawn: PyTree) -> Any:
+        return self.normalise(self.replay.take(buffer, drawn))
 
 
 class NormalisedLearner(NamedTuple):

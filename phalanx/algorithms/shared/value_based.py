@@ -228,7 +228,7 @@ class ValueBased(Algorithm):
 
         def step(carried: tuple[TrainState, TrainState, Weights, Array], key: Array):
             actor, mixer, target, steps = carried
-            batch = self.replay.sample(kept, key, c.episodes)
+            batch = self.replay.take(kept, self.replay.draw(kept, key, c.episodes))
             batch = replay.packed(batch) if len(self._columns()) > 1 else batch
             batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
             weights = Weights(actor.params, mixer.params)

@@ -1,0 +1,144 @@
+"""Replay on the device: the last steps of all environments, sampled as single transitions or in a row.
+
+All environments write side by side into one ring of C rows. What is sampled are `length` steps in a row of
+one environment; episodes may end in between, which `terminated`, `truncated` and `first` tell.
+
+Draws are with replacement: uniform, or by priority (Schaul et al. 2016, https://arxiv.org/abs/1511.05952).
+Sampling is done as in `replay`, in two parts: `draw` says what, `take` fetches it.
+"""
+
+from math import ceil
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.data.replay import no_actions, no_observations, without_state
+from phalanx.types import Array, EnvSpec, Transition
+
+SMALLEST_PRIORITY = 1e-6  # so that no step is lost for good
+
+
+class Steps(NamedTuple):
+    """What is kept. Rows that nothing was written to hold zeros."""
+
+    kept: Transition
+    """(C, B, ...), without what only a rollout needs: memory, extras and info"""
+    row: Array
+    """() int32: where the next step is written"""
+    filled: Array
+    """() int32: rows that hold something"""
+    priority: Array | None
+    """(C, B): how likely a step is to be drawn; None: all alike"""
+
+
+class Drawn(NamedTuple):
+    """Which steps were drawn: N sequences, by their first steps."""
+
+    row: Array
+    """(N,)"""
+    env: Array
+    """(N,)"""
+    weight: Array
+    """(N,): importance weights of prioritised draws, at most 1"""
+
+
+class StepReplay:
+    """The last `capacity` steps over all environments, sampled as sequences of `length`.
+
+    `priority` is the exponent of priorities, 0 for uniform draws; `correction` that of importance weights.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        capacity: int,
+        length: int = 1,
+        with_state: bool = True,
+        priority: float = 0.0,
+        correction: float = 0.0,
+    ):
+        self.spec, self.capacity, self.length, self.with_state = spec, capacity, length, with_state
+        self.priority, self.correction = priority, correction
+
+    def rows(self, envs: int) -> int:
+        return ceil(self.capacity / envs)
+
+    def init(self, envs: int) -> Steps:
+        """Empty, for `envs` environments."""
+        spec, rows = self.spec, (self.rows(envs), envs)
+        flags = jnp.zeros(rows, bool)
+        kept = Transition(
+            observation=no_observations(spec, rows, self.with_state),
+            first=flags,
+            memory=None,
+            action=no_actions(spec, rows),
+            extras=None,
+            reward=jnp.zeros((*rows, spec.n_agents)),
+            terminated=flags,
+            truncated=flags,
+            next_observation=no_observations(spec, rows, self.with_state),
+            info={},
+            agent_terminated=jnp.zeros((*rows, spec.n_agents), bool) if spec.agents_end else None,
+            broken=flags,
+        )
+        priority = jnp.zeros(rows) if self.priority else None
+        return Steps(kept, jnp.int32(0), jnp.int32(0), priority)
+
+    def add(self, buffer: Steps, rollout: Transition) -> Steps:
+        """Write a rollout (T, B, ...) down, in the place of the oldest rows; there must be T rows or more.
+
+        New steps get the highest priority so far, so that each is likely to be seen soon.
+        """
+        rollout = rollout if self.with_state else without_state(rollout)
+        broken = jnp.zeros_like(rollout.first) if rollout.broken is None else rollout.broken
+        rollout = rollout._replace(memory=None, extras=None, info={}, broken=broken)
+        rows, length = buffer.kept.first.shape[0], rollout.first.shape[0]
+        where = (buffer.row + jnp.arange(length)) % rows
+        priority = buffer.priority
+        if priority is not None:
+            highest = jnp.where(buffer.filled > 0, priority.max(), 1.0)
+            priority = priority.at[where].set(highest)
+        return Steps(
+            kept=jax.tree.map(lambda kept, new: kept.at[where].set(new), buffer.kept, rollout),
+            row=(buffer.row + length) % rows,
+            filled=jnp.minimum(buffer.filled + length, rows),
+            priority=priority,
+        )
+
+    def can_sample(self, buffer: Steps, count: int) -> Array:
+        """Whether there are `count` sequences."""
+        envs = buffer.kept.first.shape[1]
+        return jnp.maximum(buffer.filled - self.length + 1, 0) * envs >= count
+
+    def draw(self, buffer: Steps, key: Array, count: int) -> Drawn:
+        """Draw `count` sequences by where they begin; there must be one."""
+        rows, envs = buffer.kept.first.shape
+        begins = buffer.filled - self.length + 1
+        if buffer.priority is None:
+            which = jax.random.randint(key, (count,), 0, begins * envs)
+            row = (buffer.row - buffer.filled + which // envs) % rows
+            return Drawn(row, which % envs, jnp.ones(count))
+        age = (jnp.arange(rows) - buffer.row) % rows  # of all rows the oldest has 0, written or not
+        can_begin = (age >= rows - buffer.filled) & (age <= rows - self.length)
+        likely = jnp.where(can_begin[:, None], buffer.priority**self.priority, 0.0).reshape(-1)
+        sums = jnp.cumsum(likely)
+        # One draw from each of `count` equal parts: less variance, the same distribution.
+        part = (jnp.arange(count) + jax.random.uniform(key, (count,))) / count
+        which = jnp.searchsorted(sums, part * sums[-1]).clip(0, len(sums) - 1)
+        # Where numbers are rounded a draw may fall on a step that cannot begin a sequence: it weighs nothing.
+        share = likely[which] / sums[-1]
+        weight = jnp.where(share > 0, (share * begins * envs) ** -self.correction, 0.0)
+        return Drawn(which // envs, which % envs, weight / weight.max())
+
+    def take(self, buffer: Steps, drawn: Drawn) -> Transition:
+        """The sequences that were drawn, (length, N, ...), in order of time."""
+        rows = buffer.kept.first.shape[0]
+        row = (drawn.row + jnp.arange(self.length)[:, None]) % rows
+        return jax.tree.map(lambda x: x[row, drawn.env], buffer.kept)
+
+    def prioritised(self, priority: Array | None, drawn: Drawn, error: Array) -> Array | None:
+        """New priorities (C, B) after the sequences that were drawn had these TD errors, (N,)."""
+        if priority is None:
+            return None
+        return priority.at[drawn.row, drawn.env].set(jnp.abs(error) + SMALLEST_PRIORITY)
