@@ -135,7 +135,7 @@ def parts(task: Task, repeats: int) -> None:
     assert isinstance(collector, Compiled)
     carry = jax.jit(loop.advance)(jax.jit(loop.init)(jnp.int32(0)), *[jnp.int32(10 * task.updates)] * 2)
     learner, policy = carry.learner, algorithm.policy(carry.learner)
-    batch = replay.sample(learner.replay, jax.random.key(0), DRAWN)
+    batch = replay.take(learner.replay, replay.draw(learner.replay, jax.random.key(0), DRAWN))
     batch = batch._replace(reward=algorithm.rewards.of(batch.reward))
     weights = Weights(learner.actor.params, learner.mixer.params)
 

@@ -183,6 +183,19 @@ def _preset_files() -> dict[str, dict[str, Path]]:
     for package, folder in _preset_folders():
         for path in sorted(folder.glob("*/*.toml")):
             found.setdefault(f"{path.parent.name}/{path.stem}", {})[package] = path
+    for algorithm, other in _borrowed_presets().items():
+        for name in [each for each in found if each.startswith(f"{other}/")]:
+            found.setdefault(f"{algorithm}/{name.partition('/')[2]}", found[name])
+    return found
+
+
+@cache
+def _borrowed_presets() -> dict[str, str]:
+    """Algorithms that have the presets of another one besides their own: what modules list as `PRESETS`."""
+    found = {}
+    for source in _modules("algorithms", NOT_ALGORITHMS).values():
+        value = _assigned(ast.parse(source.read_text(encoding="utf-8")), "PRESETS")
+        found |= ast.literal_eval(value) if value else {}
     return found
 
 

@@ -257,7 +257,7 @@ def test_values_are_logged_by_group_where_agents_learn_their_own():
             (apart, jax.tree.map(lambda p: jnp.concatenate([p, p]), half)),
         ):
             weights = Weights(params, {})
-            found.append(loop.algorithm.loss(weights, weights, batch)[1])
+            found.append(loop.algorithm.loss(weights, weights, batch)[1][0])
         return found
 
     of_all, of_each = jax.device_get(compute())

@@ -1,4 +1,4 @@
-"""PPO: proximal policy optimisation for teams. `ippo` is independent, `mappo` has a centralised critic.
+"""PPO: proximal policy optimisation. `ippo` is PPO for independent agents, `mappo` has a centralised critic.
 
 Schulman et al. 2017, "Proximal Policy Optimization Algorithms", https://arxiv.org/abs/1707.06347.
 IPPO: de Witt et al. 2020, "Is Independent Learning All You Need in the StarCraft Multi-Agent Challenge?",
@@ -26,6 +26,7 @@ from phalanx.ops import returns
 from phalanx.types import Array, Clock, PyTree, Transition
 
 NAMES = {
+    "ppo": "PPO: proximal policy optimisation for one agent; in a team it is IPPO.",
     "ippo": "IPPO: every agent runs PPO on its own observation and its own reward.",
     "mappo": "MAPPO: PPO for a team, with a critic that sees the global state while training.",
 }
@@ -103,5 +104,6 @@ class PPO(ActorCritic):
         return self.value_loss(params, batch, memory, self.config.clip if self.config.value_clip else None)
 
 
-ALGORITHMS = {"ippo": PPO, "mappo": PPO}
-CONFIGS = {"ippo": PPOConfig, "mappo": MAPPOConfig}
+ALGORITHMS = {"ppo": PPO, "ippo": PPO, "mappo": PPO}
+CONFIGS = {"ppo": PPOConfig, "ippo": PPOConfig, "mappo": MAPPOConfig}
+PRESETS = {"ppo": "ippo"}  # whose presets it has, besides its own

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.data.replay import no_actions, no_observations, without_state
+from phalanx.data.replay import Episodes, no_actions, no_observations, without_state
+from phalanx.errors import PhalanxError
 from phalanx.types import Array, EnvSpec, Transition
 
 SMALLEST_PRIORITY = 1e-6  # so that no step is lost for good
@@ -31,6 +32,11 @@ class Steps(NamedTuple):
     priority: Array | None
     """(C, B): how likely a step is to be drawn; None: all alike"""
 
+    @property
+    def count(self) -> Array:
+        """How many steps there are."""
+        return self.filled * self.kept.first.shape[1]
+
 
 class Drawn(NamedTuple):
     """Which steps were drawn: N sequences, by their first steps."""
@@ -41,6 +47,28 @@ class Drawn(NamedTuple):
     """(N,)"""
     weight: Array
     """(N,): importance weights of prioritised draws, at most 1"""
+
+
+def as_episodes(steps: Transition) -> Episodes:
+    """Sequences of steps (L, N, ...) in the form of episodes, of which only the first step is `valid`.
+
+    What follows it, up to the end of its episode, is there for its n-step target.
+    """
+    observation = jax.tree.map(
+        lambda seen, then: jnp.concatenate([seen[:1], then]), steps.observation, steps.next_observation
+    )
+    assert steps.broken is not None
+    row = jnp.arange(steps.first.shape[0])[:, None]
+    return Episodes(
+        observation=observation,
+        first=jnp.zeros(observation.alive.shape[:2], bool).at[0].set(True),
+        action=steps.action,
+        reward=steps.reward,
+        terminated=steps.terminated,
+        agent_terminated=steps.agent_terminated,
+        last=steps.terminated | steps.truncated,
+        valid=(row == 0) & ~steps.broken,
+    )
 
 
 class StepReplay:
@@ -63,6 +91,14 @@ class StepReplay:
 
     def rows(self, envs: int) -> int:
         return ceil(self.capacity / envs)
+
+    def require_room(self, envs: int, steps: int) -> None:
+        """Refuse a buffer that cannot hold a rollout of `steps` steps, or a sequence, in each environment."""
+        needed = max(steps, self.length) * envs
+        if self.rows(envs) * envs < needed:
+            raise PhalanxError(
+                f"a buffer of {self.capacity} steps is too small for {envs} environments: use buffer={needed}"
+            )
 
     def init(self, envs: int) -> Steps:
         """Empty, for `envs` environments."""

@@ -62,6 +62,18 @@ def chosen(values: Array, actions: Array) -> Array:
     return jnp.where(picked, values, 0.0).sum(-1)
 
 
+def straight_through(key: Array, logits: Array, avail: Array, temperature: float) -> Array:
+    """Draw an action as a one-hot vector (..., U), with the gradient of a relaxed draw.
+
+    The straight-through Gumbel-softmax of Jang et al. 2017, https://arxiv.org/abs/1611.01144: forwards it is
+    the draw, backwards the softmax of the perturbed logits.
+    """
+    noisy = logits + jax.random.gumbel(key, logits.shape, logits.dtype)
+    soft = jax.nn.softmax(mask_logits(noisy / temperature, avail))
+    hard = jax.nn.one_hot(mode(noisy, avail), logits.shape[-1], dtype=logits.dtype)
+    return hard + soft - jax.lax.stop_gradient(soft)
+
+
 def entropy(logits: Array, avail: Array) -> Array:
     """Entropy over the available actions: (..., U) -> (...)."""
     log_p = log_probs(logits, avail)

@@ -37,6 +37,14 @@ class OffPolicyConfig(TeamConfig):
         1.0, "step of the target network towards the network: 1 copies it", above=0, at_most=1
     )
 
+    warm_up: int = option(0, "env steps before learning begins", at_least=0)
+    priority: float = option(
+        0.0, "exponent of prioritised replay of steps: 0 draws uniformly", at_least=0, at_most=1
+    )
+    priority_correction: float = option(
+        0.4, "exponent of the importance weights of prioritised replay", at_least=0, at_most=1
+    )
+
     @property
     def gradient_scale(self) -> optax.GradientTransformation:
         """What the optimiser does to a clipped gradient, before the learning rate."""

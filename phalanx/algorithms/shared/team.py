@@ -205,6 +205,21 @@ class Rewards:
         return alive if self.agents_end else jnp.ones_like(alive)
 
 
+def require_one_team(name: str, rewards: Rewards, spec: EnvSpec, needs_state: bool, instead: str) -> None:
+    """Refuse environments without one reward for one team, where an algorithm learns the team's value."""
+    if not spec.common_reward and rewards.reward == "own":
+        raise PhalanxError(
+            f"{name} learns one value for the team, and agents of {spec.name} have rewards of their own: "
+            f"choose reward=mean or reward=sum"
+        )
+    if rewards.teams.count > 1:
+        raise PhalanxError(
+            f"{name} is for one team, and {spec.name} has {rewards.teams.count}: try {instead}"
+        )
+    if spec.agent_state and needs_state:
+        raise PhalanxError(f"{name} needs one state for all, and {spec.name} has one for each agent")
+
+
 def summary(role: str, network: SharedNetwork, groups: Groups, spec: EnvSpec, sees: str) -> NetworkSummary:
     """A line of the table of networks."""
     members = tuple(

@@ -1,7 +1,8 @@
-"""Double Q-learning for a team on a replay of whole episodes, with a slot for a mixer.
+"""Double Q-learning on replay, with a slot for a mixer.
 
-The learner that IQL, VDN, QMIX and QPLEX have in common: an algorithm is its `mix`, which combines the values
-of the agents' actions into a value of the joint action. As in PyMARL (Samvelyan et al. 2019,
+The learner that IQL, DDQN, VDN, QMIX and QPLEX have in common: an algorithm is its `mix`, which combines the
+values of the agents' actions into a value of the joint action. Replay is of whole episodes, or of single
+steps (`--replay steps`), which networks without a memory can learn from. As in PyMARL (Samvelyan et al. 2019,
 https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https://arxiv.org/abs/2102.03479.
 """
 
@@ -9,19 +10,20 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters
+from phalanx.algorithms.shared.epsilon_greedy import EpsilonGreedy
 from phalanx.algorithms.shared.off_policy import OffPolicyConfig, RewardScale, moved, when
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
-    NetworkActor,
     Rewards,
     make_optimiser,
+    require_one_team,
     shared_network,
     summary,
 )
@@ -29,12 +31,13 @@ from phalanx.config import option, with_default
 from phalanx.data import replay
 from phalanx.data.normalise import RunningNorm
 from phalanx.data.replay import EpisodeBuffer, EpisodeReplay, Episodes
+from phalanx.data.step_replay import StepReplay, Steps, as_episodes
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, returns
 from phalanx.ops.programs import at_size
 from phalanx.ops.schedules import linear
-from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
+from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
@@ -50,12 +53,19 @@ class ValueBasedConfig(OffPolicyConfig):
     activation: Literal["relu", "tanh"] = with_default(OffPolicyConfig, "activation", "relu")
     last_action: bool = with_default(OffPolicyConfig, "last_action", True)
 
-    buffer: int = option(5000, "capacity of the replay buffer in episodes, over all environments", at_least=1)
+    replay: Literal["episodes", "steps"] = option(
+        "episodes", "what is stored and sampled: whole episodes, or single steps"
+    )
+    buffer: int = option(
+        5000, "capacity of the replay buffer in episodes (or steps), over all environments", at_least=1
+    )
     episodes: int = option(
         32,
-        "episodes in each gradient step; learning starts when there are as many, one of each environment",
+        "episodes (or steps) in each gradient step; learning starts when there are as many, and an episode "
+        "of each environment",
         at_least=1,
     )
+    dueling: bool = option(False, "the network puts out a state value and advantages of actions")
     value_loss: Literal["squared", "huber"] = option("squared", "loss of a TD error")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
 
@@ -86,39 +96,10 @@ class ValueLearner(NamedTuple):
     actor: TrainState
     mixer: TrainState
     target: Weights
-    replay: EpisodeBuffer
+    replay: EpisodeBuffer | Steps
     reward_norm: RunningNorm
     epsilon: Array
     gradient_steps: Array
-
-
-class EpsilonGreedy(NetworkActor):
-    """Each agent takes its best action, or with probability epsilon a random one."""
-
-    def act(
-        self,
-        policy: ExploringPolicy,
-        observation: Observation,
-        first: Array,
-        memory: Array,
-        key: Array,
-        greedy: bool,
-    ):
-        q, memory = self.one_step(policy.params, observation.obs, memory, first)
-        best = distributions.mode(q, observation.avail)
-        if greedy:
-            return best, memory, {}
-        # Drawn once, from the mixture of both: on a CPU a draw costs more than a small network.
-        greedily = jax.nn.one_hot(best, q.shape[-1])
-        log_policy = distributions.explored(greedily, observation.avail, policy.epsilon)
-        return distributions.sample(key, log_policy, observation.avail), memory, {}
-
-    @property
-    def preference(self) -> str:
-        return "Q-value"
-
-    def preferences(self, policy: ExploringPolicy, observation: Observation, first: Array, memory: Array):
-        return self.one_step(policy.params, observation.obs, memory, first)[0]
 
 
 class ValueBased(Algorithm):
@@ -137,7 +118,7 @@ class ValueBased(Algorithm):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
         if self.team_value:
-            self._require_one_team()
+            require_one_team(type(self).__name__, self.rewards, spec, self.needs_state, instead="iql")
         self.reward_scale = RewardScale(config.reward_norm)
         self.actor_groups = sharing.groups(config.share, spec)
         self.mixer_groups = sharing.partition(["mixer"])
@@ -148,10 +129,11 @@ class ValueBased(Algorithm):
                 config,
                 self.actor_groups,
                 spec.obs_size,
-                spec.n_actions,
+                spec.n_actions + config.dueling,
                 head_gain=1.0,
                 picture=spec.obs_shape,
-            )
+            ),
+            config.dueling,
         )
         scale = config.gradient_scale
         self.actor_optimiser = make_optimiser(
@@ -159,26 +141,32 @@ class ValueBased(Algorithm):
         )
         self.mixer_optimiser = make_optimiser(config, self.mixer_groups, config.lr, scale=scale)
         self.optimisers = (self.actor_optimiser, self.mixer_optimiser)
-        self.replay = EpisodeReplay(spec, config.buffer, with_state=self.needs_state)
+        self.by_steps = config.replay == "steps"
+        self.replay = self._make_replay()
 
-    def _require_one_team(self) -> None:
-        name, spec = type(self).__name__, self.spec
-        if not spec.common_reward and self.config.reward == "own":
+    def _make_replay(self) -> EpisodeReplay | StepReplay:
+        c = self.config
+        if not self.by_steps:
+            if c.priority:
+                raise PhalanxError("prioritised replay is of steps: add replay=steps, or leave out priority")
+            return EpisodeReplay(self.spec, c.buffer, with_state=self.needs_state)
+        if self.actor.network.memory_size:
             raise PhalanxError(
-                f"{name} learns one value for the team, and agents of {spec.name} have rewards of their own: "
-                f"choose reward=mean or reward=sum"
+                f"replay=steps is for networks without a memory: use network=mlp, not {c.network}"
             )
-        if self.rewards.teams.count > 1:
+        if c.target not in ("td", "n_step"):
             raise PhalanxError(
-                f"{name} is for one team, and {spec.name} has {self.rewards.teams.count}: try iql"
+                f"target={c.target} needs whole episodes: use replay=episodes, or target=n_step"
             )
-        if spec.agent_state and self.needs_state:
-            raise PhalanxError(f"{name} needs one state for all, and {spec.name} has one for each agent")
+        length = c.n_steps if c.target == "n_step" else 1
+        return StepReplay(self.spec, c.buffer, length, self.needs_state, c.priority, c.priority_correction)
 
     def check(self, envs: int) -> None:
         c = self.config
         steps = c.batch_steps // envs
-        if self.replay.places(envs) <= steps:
+        if isinstance(self.replay, StepReplay):
+            self.replay.require_room(envs, steps)
+        elif self.replay.places(envs) <= steps:
             raise PhalanxError(
                 f"a buffer of {c.buffer} episodes is too small for rollouts of {steps} steps in "
                 f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
@@ -223,48 +211,61 @@ class ValueBased(Algorithm):
         c = self.config
         kept = self.replay.add(learner.replay, rollout)
         norm = self.reward_scale.update(learner.reward_norm, self.rewards.of(rollout.reward))
-        before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps)
+        priority = kept.priority if self.by_steps else None
+        before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps, priority)
         gradient = at_size(self._columns(), self._gradient)
 
-        def step(carried: tuple[TrainState, TrainState, Weights, Array], key: Array):
-            actor, mixer, target, steps = carried
-            batch = self.replay.take(kept, self.replay.draw(kept, key, c.episodes))
-            batch = replay.packed(batch) if len(self._columns()) > 1 else batch
+        def step(carried: tuple[TrainState, TrainState, Weights, Array, Array | None], key: Array):
+            actor, mixer, target, steps, priority = carried
+            drawn, batch = self._sample(kept, priority, key)
             batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
             weights = Weights(actor.params, mixer.params)
-            grads, metrics = gradient(batch.valid.any(0).sum(), weights, target, batch)
+            importance = drawn.weight if c.priority else None
+            grads, (metrics, error) = gradient(batch.valid.any(0).sum(), weights, target, batch, importance)
             actor, actor_norm = self.actor_optimiser.apply_gradients(actor, grads.actor, clock)
             mixer, mixer_norm = self.mixer_optimiser.apply_gradients(mixer, grads.mixer, clock)
             steps = steps + 1
             new = Weights(actor.params, mixer.params)
             target = moved(target, new, steps, c.target_every, c.target_rate)
-            return (actor, mixer, target, steps), (metrics, actor_norm, mixer_norm[0])
+            if priority is not None:
+                priority = self.replay.prioritised(priority, drawn, error)
+            return (actor, mixer, target, steps, priority), (metrics, actor_norm, mixer_norm[0])
 
         after, logged = jax.lax.scan(step, before, jax.random.split(key, c.gradient_steps))
         # The replay stays out of `when`, which would copy it.
-        enough = self.replay.can_sample(kept, c.episodes)
-        actor, mixer, target, steps = when(enough, after, before)
+        enough = self.replay.can_sample(kept, c.episodes) & (clock.env_steps + c.batch_steps >= c.warm_up)
+        actor, mixer, target, steps, priority = when(enough, after, before)
         learner = ValueLearner(
             actor=actor,
             mixer=mixer,
             target=target,
-            replay=kept,
+            replay=kept._replace(priority=priority) if self.by_steps else kept,
             reward_norm=norm,
             epsilon=linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps),
             gradient_steps=steps,
         )
         of_loss, actor_norm, mixer_norm = jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged)
         actor_lr, mixer_lr = (each.rates.at(clock) for each in self.optimisers)
+        held = {"replay_steps": kept.count} if self.by_steps else {"replay_episodes": kept.count}
         metrics = {
             **self.loss_groups.named(of_loss),
             **self.actor_groups.named({"actor_grad_norm": actor_norm, "actor_lr": actor_lr}),
             "mixer_grad_norm": mixer_norm,
             "mixer_lr": mixer_lr[0],
             "epsilon": learner.epsilon,
-            "replay_episodes": kept.count.astype(jnp.float32),
+            **{name: count.astype(jnp.float32) for name, count in held.items()},
             "dead": 1 - rollout.observation.alive.mean(),
         }
         return learner, metrics
+
+    def _sample(self, kept: Any, priority: Array | None, key: Array) -> tuple[Any, Episodes]:
+        """Draw what a gradient step learns from: what was drawn, and as episodes."""
+        if self.by_steps:
+            drawn = self.replay.draw(kept._replace(priority=priority), key, self.config.episodes)
+            return drawn, as_episodes(self.replay.take(kept, drawn))
+        drawn = self.replay.draw(kept, key, self.config.episodes)
+        batch = self.replay.take(kept, drawn)
+        return drawn, replay.packed(batch) if len(self._columns()) > 1 else batch
 
     def _columns(self) -> list[int]:
         """Numbers of columns that a gradient is compiled for, when episodes are packed into few.
@@ -272,18 +273,23 @@ class ValueBased(Algorithm):
         Short episodes are not worth packing. On a GPU each size takes long to compile, so none are packed.
         """
         episodes = self.config.episodes
-        if self.spec.time_limit < LONG_EPISODE or jax.default_backend() != "cpu":
+        if self.by_steps or self.spec.time_limit < LONG_EPISODE or jax.default_backend() != "cpu":
             return [episodes]
         return sorted({ceil(episodes * share) for share in COLUMN_SHARES})
 
-    def _gradient(self, columns: int, weights: Weights, target: Weights, batch: Episodes):
-        """The gradient of the loss of the first `columns` columns, and what to log."""
-        return jax.grad(self.loss, has_aux=True)(weights, target, replay.first_columns(batch, columns))
+    def _gradient(
+        self, columns: int, weights: Weights, target: Weights, batch: Episodes, importance: Array | None
+    ):
+        """The gradient of the loss of the first `columns` columns, and what else it returns."""
+        batch = replay.first_columns(batch, columns)
+        return jax.grad(self.loss, has_aux=True)(weights, target, batch, importance)
 
-    def loss(self, weights: Weights, target: Weights, batch: Episodes) -> tuple[Array, dict[str, Array]]:
-        """The loss of TD errors over valid steps.
+    def loss(
+        self, weights: Weights, target: Weights, batch: Episodes, importance: Array | None = None
+    ) -> tuple[Array, tuple[dict[str, Array], Array | None]]:
+        """The loss of TD errors over valid steps: the mean of each of `loss_groups`, summed.
 
-        The mean of each of `loss_groups`, summed; also values to log, (G,).
+        Also values to log, (G,), and with `importance` weights (N,) the size of each first error, (N,).
         """
         c = self.config
         q = self.q_values(weights.actor, batch)
@@ -295,8 +301,11 @@ class ValueBased(Algorithm):
         error = value - targets
         loss = losses.squared(error) if c.value_loss == "squared" else losses.huber(error, c.huber_delta)
         logged = {"value_loss": loss, "td_error": jnp.abs(error), "q_taken": value, "value_target": targets}
+        if importance is not None:
+            logged["value_loss"] = importance[:, None] * loss
         metrics = self.loss_groups.mean(logged, self.counted(batch))
-        return metrics["value_loss"].sum(), metrics
+        sizes = None if importance is None else jnp.abs(error[0]).mean(-1)
+        return metrics["value_loss"].sum(), (metrics, sizes)
 
     def counted(self, batch: Episodes) -> Array:
         """Which values are learnt, (L, N, K): of valid steps, and of agents that have not ended."""

@@ -1,0 +1,32 @@
+"""DDPG: deterministic policy gradients on replay. `ddpg` is independent, `maddpg` has centralised critics.
+
+Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", https://arxiv.org/abs/1509.02971.
+Lowe et al. 2017, "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments",
+https://arxiv.org/abs/1706.02275. They differ in one default: what the critic sees.
+"""
+
+from dataclasses import dataclass
+
+from phalanx.algorithms.shared.deterministic import Deterministic, DeterministicConfig
+from phalanx.algorithms.shared.q_critic import CriticView
+from phalanx.config import with_default
+
+NAMES = {
+    "ddpg": "DDPG: every agent learns a deterministic policy and the value of its own actions, on replay.",
+    "maddpg": "MADDPG: deterministic policies, with critics that see the state and the actions of all.",
+}
+
+
+@dataclass(frozen=True)
+class MADDPGConfig(DeterministicConfig):
+    """The critics see the global state, the own observation and all actions."""
+
+    critic_view: CriticView = with_default(DeterministicConfig, "critic_view", "state+obs")
+
+
+class DDPG(Deterministic):
+    """One critic for each agent, whose value of its own action the actor climbs; others do as replayed."""
+
+
+ALGORITHMS = {"ddpg": DDPG, "maddpg": DDPG}
+CONFIGS = {"ddpg": DeterministicConfig, "maddpg": MADDPGConfig}

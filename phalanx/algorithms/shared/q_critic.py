@@ -1,0 +1,137 @@
+"""Critics of joint actions: Q(what the critic sees, what the agents do).
+
+Critics see actions encoded: one-hot if discrete, scaled to [-1, 1] if continuous, zero where an entry is not
+the agent's own. A critic may be several (twins), whose parameters are (G, E, ...).
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.algorithms.shared.team import Rewards, TeamConfig, joined, shared_network
+from phalanx.errors import PhalanxError
+from phalanx.networks import sharing
+from phalanx.types import Array, EnvSpec, Observation, PyTree
+
+CriticView = Literal["obs", "state", "state+obs"]
+SEES = {
+    "obs": "own observation and action",
+    "state": "global state and all actions",
+    "state+obs": "global state, own observation, all actions",
+}
+
+
+class ActionCode:
+    """Actions as critics see them, (..., A, U), and back."""
+
+    def __init__(self, spec: EnvSpec):
+        self.discrete, self.size = spec.action_kind == "discrete", spec.n_actions
+        low, high = (0.0, 0.0) if self.discrete else spec.action_range
+        self.middle, self.half = (high + low) / 2, (high - low) / 2
+
+    def encode(self, action: Array, avail: Array) -> Array:
+        """What was done, (..., A) or (..., A, U)."""
+        if self.discrete:
+            return jax.nn.one_hot(action, self.size)
+        return jnp.where(avail, (action - self.middle) / self.half, 0.0)
+
+    def decode(self, code: Array) -> Array:
+        """What the environment gets."""
+        return code.argmax(-1).astype(jnp.int32) if self.discrete else self.middle + self.half * code
+
+
+class QCritic:
+    """`count` critics side by side, with sharing of their own.
+
+    With one output they value the actions that they see. With `outputs` = U they value every action of the
+    agent, as in COMA, and do not see its own.
+    """
+
+    def __init__(
+        self,
+        config: TeamConfig,
+        spec: EnvSpec,
+        rewards: Rewards,
+        view: CriticView,
+        share: str,
+        count: int = 1,
+        outputs: int = 1,
+    ):
+        self.spec, self.view, self.count, self.outputs = spec, view, count, outputs
+        self.groups = sharing.groups(config.share if share == "same" else share, spec, "critic_share")
+        self.central = view != "obs"
+        _require_one_value(self.groups, view, rewards, spec)
+        actions = spec.n_actions * (spec.n_agents - (outputs > 1) if self.central else outputs == 1)
+        seen = {"obs": spec.obs_size, "state": spec.state_size, "state+obs": spec.state_size + spec.obs_size}
+        picture = None if view == "state" else spec.obs_shape
+        # A central critic needs no memory, because it sees the state; and a state is no picture.
+        kind = "mlp" if self.central and picture is None else None
+        size = seen[view] + actions
+        self.network = shared_network(config, self.groups, size, outputs, 1.0, picture=picture, kind=kind)
+
+    def init(self, key: Array) -> PyTree:
+        """Parameters, (G, E, ...)."""
+        return jax.vmap(self.network.init, out_axes=1)(jax.random.split(key, self.count))
+
+    def inputs(self, observation: Observation, actions: Array) -> Any:
+        """What the critic of each agent sees, (..., A, F) or a `Picture`.
+
+        `actions` are encoded, (..., A, U); or (..., A, A, U), where agent i has its own version of what all
+        do, [i, j] being what j does.
+        """
+        spec, alive = self.spec, observation.alive
+        rows, n = alive.shape, spec.n_agents
+        if not self.central:
+            return joined([], observation.obs, [actions] if self.outputs == 1 else [])
+        actions = actions if actions.ndim > alive.ndim + 1 else actions[..., None, :, :]
+        if self.outputs > 1:
+            others = np.array([[j for j in range(n) if j != i] for i in range(n)], int).reshape(n, n - 1)
+            actions = jnp.broadcast_to(actions, (*rows, *actions.shape[-2:]))
+            actions = jnp.take_along_axis(actions, others[..., None], axis=-2)
+        actions = jnp.broadcast_to(actions, (*rows, *actions.shape[-2:])).reshape(*rows, -1)
+        state = observation.state if spec.agent_state else observation.state[..., None, :]
+        state = jnp.broadcast_to(state, (*rows, state.shape[-1]))
+        if self.view == "state":
+            return jnp.concatenate([state, actions], axis=-1)
+        return joined([state], observation.obs, [actions])
+
+    def own_replaced(self, taken: Array, chosen: Array) -> Array:
+        """What all do as the critic of each agent sees it: its own is what it chose, the others' was taken.
+
+        (..., A, U) twice -> (..., A, A, U); (..., A, U) if critics see only their agent's action.
+        """
+        if not self.central:
+            return chosen
+        own = np.eye(self.spec.n_agents, dtype=bool)[..., None]
+        return jnp.where(own, chosen[..., None, :, :], taken[..., None, :, :])
+
+    def values(
+        self, params: PyTree, observation: Observation, actions: Array, first: Array
+    ) -> tuple[Array, Array]:
+        """Q over sequences that begin without a memory: (L, N, ...) -> (E, L, N, A, outputs).
+
+        Also memories after each step, (E, L, N, A, H).
+        """
+        memory = self.network.initial_memory(first.shape[1])
+        seen = self.inputs(observation, actions)
+        return jax.vmap(self.network.apply, in_axes=(1, None, None, None))(params, seen, memory, first)
+
+    def next_values(self, params: PyTree, observation: Observation, actions: Array, memories: Array) -> Array:
+        """Q of next observations, each from the memory at its own step: (E, L, N, A, outputs)."""
+        seen = self.inputs(observation, actions)
+        return jax.vmap(self.network.apply_each, in_axes=(1, None, 0))(params, seen, memories)
+
+
+def _require_one_value(groups: sharing.Groups, view: str, rewards: Rewards, spec: EnvSpec) -> None:
+    """Refuse a critic that has one value for agents that learn from different rewards."""
+    if view != "state" or spec.agent_state or spec.common_reward:
+        return
+    team_of = rewards.teams.of_agent
+    earns = range(spec.n_agents) if rewards.reward == "own" else team_of
+    if any(len({earns[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
+        raise PhalanxError(
+            f"a shared critic that sees only the state cannot tell apart the rewards of agents of "
+            f"{spec.name}: choose critic_view=state+obs, critic_share=agent, or reward=mean for one team"
+        )
