@@ -34,6 +34,18 @@ FAST_VALUE = {
     "epsilon_steps": 10_000,
     "reward": "mean",
 }
+FAST_OFF_POLICY = {
+    "batch_steps": 64,
+    "hidden": 32,
+    "lr": 2e-3,
+    "critic_lr": 2e-3,
+    "gradient_steps": 16,
+    "batch_size": 128,
+    "buffer": 8192,
+    "warm_up": 500,
+    "target_rate": 0.02,
+    "reward": "mean",
+}
 # toy: (best return, updates, options by algorithm)
 TOYS = {
     "identity": (
@@ -46,6 +58,9 @@ TOYS = {
             "iql": {"share": "agent", "network": "mlp", "reward": "own"},
             "coma": {"network": "gru", "share": "agent"},
             "mappo_distil": {"share": "all"},
+            "ddqn": {"share": "all", "buffer": 8192, "reward": "own", "dueling": True, "priority": 0.6},
+            "ddpg": {"share": "agent", "reward": "own"},
+            "maddpg": {"share": "all"},
         },
     ),
     "memory": (
@@ -61,6 +76,7 @@ TOYS = {
             },  # with 0.01 four seeds of six stay at 9
             "vdn": {"share": "all"},
             "mappo_distil": {"network": "gru", "share": "agent"},
+            "masac": {"network": "gru", "share": "all", "chunk": 12, "burn_in": 0, "batch_size": 32},
         },
     ),
     "two_step": (
@@ -71,6 +87,8 @@ TOYS = {
             "mappo": {"share": "type"},
             "qmix": {"epsilon_end": 1.0, "share": "all"},
             "qplex": {"epsilon_end": 1.0, "network": "mlp", "share": "agent"},
+            "masac": {"share": "type"},
+            "matd3": {"share": "agent"},
         },
     ),
     "delayed": (
@@ -82,6 +100,7 @@ TOYS = {
             "maa2c": {"share": "type", "n_steps": 20},
             "qmix": {"share": "type", "target": "q_lambda"},
             "coma": {"share": "type"},
+            "maddpg": {"share": "type", "n_steps": 8},
         },
     ),
     "roles": (
@@ -94,6 +113,9 @@ TOYS = {
             "iql": {"share": "type", "reward": "own", "target": "n_step", "optimiser": "rmsprop"},
             "coma": {"share": "agent"},
             "mappo_distil": {"share": "type"},
+            "facmac": {"share": "type"},
+            "sac": {"share": "agent", "reward": "own"},
+            "ddqn": {"share": "type", "buffer": 8192, "target": "n_step", "n_steps": 3},
         },
     ),
     "death": (
@@ -106,6 +128,8 @@ TOYS = {
             "coma": {"share": "all"},
             "qmix": {"share": "all", "network": "mlp"},
             "vdn": {"share": "agent", "target": "td_lambda"},
+            "masac": {"share": "all"},
+            "facmac": {"share": "all"},
         },
     ),
     "leave": (
@@ -116,18 +140,20 @@ TOYS = {
             "ia2c": {"share": "all"},
             "iql": {"share": "all", "network": "mlp", "reward": "own"},
             "coma": {"share": "type", "reward": "own"},
+            "td3": {"share": "all", "reward": "own"},
         },
     ),
 }
 CASES = [(toy, algorithm) for toy, (_, _, options) in TOYS.items() for algorithm in options]
-# Learners that take one step a rollout need more of them.
-PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4}
+OFF_POLICY = ("ddpg", "maddpg", "td3", "matd3", "sac", "masac", "facmac")
+# Learners that take one step a rollout, or have small ones, need more of them.
+PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4, **dict.fromkeys(OFF_POLICY, 4)}
 
 
 def fast(algorithm, **options):
     """Those of `FAST` that the algorithm knows, and `options`."""
     known = {each.name for each in dataclasses.fields(registry.algorithm_config(algorithm))}
-    settings = FAST_VALUE if "buffer" in known else FAST
+    settings = FAST_OFF_POLICY if "batch_size" in known else FAST_VALUE if "episodes" in known else FAST
     return {key: value for key, value in settings.items() if key in known} | options
 
 
@@ -224,6 +250,8 @@ def test_learns_to_win_a_battle():
         ("ippo", {"continuous": "gaussian"}, True),
         ("mappo", {"continuous": "tanh"}, True),
         ("maa2c", {"continuous": "tanh", "n_steps": 10}, True),
+        ("td3", {"batch_steps": 64, "chunk": 1}, True),
+        ("masac", {"batch_steps": 64, "chunk": 1}, True),
     ],
 )
 def test_learns_a_particle_world(algorithm, options, continuous):

@@ -318,7 +318,7 @@ class OffPolicyActorCritic(Algorithm):
             **self.critic.groups.named(of_critic),
             **self.actor_groups.named(of_actor),
             "noise": jnp.where(jnp.isinf(learner.noise), 1.0, learner.noise),
-            "replay_steps": kept.count.astype(jnp.float32),
+            "replay_size": kept.count.astype(jnp.float32),
             "dead": 1 - rollout.observation.alive.mean(),
         }
         return learner._replace(replay=kept._replace(priority=priority)), metrics

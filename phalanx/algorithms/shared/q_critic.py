@@ -66,8 +66,9 @@ class QCritic:
         actions = spec.n_actions * (spec.n_agents - (outputs > 1) if self.central else outputs == 1)
         seen = {"obs": spec.obs_size, "state": spec.state_size, "state+obs": spec.state_size + spec.obs_size}
         picture = None if view == "state" else spec.obs_shape
-        # A central critic needs no memory, because it sees the state; and a state is no picture.
-        kind = "mlp" if self.central and picture is None else None
+        # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
+        only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
+        kind = "mlp" if only_vector else None
         size = seen[view] + actions
         self.network = shared_network(config, self.groups, size, outputs, 1.0, picture=picture, kind=kind)
 
@@ -85,12 +86,12 @@ class QCritic:
         rows, n = alive.shape, spec.n_agents
         if not self.central:
             return joined([], observation.obs, [actions] if self.outputs == 1 else [])
-        actions = actions if actions.ndim > alive.ndim + 1 else actions[..., None, :, :]
         if self.outputs > 1:
-            others = np.array([[j for j in range(n) if j != i] for i in range(n)], int).reshape(n, n - 1)
-            actions = jnp.broadcast_to(actions, (*rows, *actions.shape[-2:]))
-            actions = jnp.take_along_axis(actions, others[..., None], axis=-2)
-        actions = jnp.broadcast_to(actions, (*rows, *actions.shape[-2:])).reshape(*rows, -1)
+            others = [[j for j in range(n) if j != i] for i in range(n)]
+            actions = actions[..., np.array(others, int).reshape(n, n - 1), :]
+        elif actions.ndim == alive.ndim + 1:
+            actions = jnp.broadcast_to(actions[..., None, :, :], (*rows, *actions.shape[-2:]))
+        actions = actions.reshape(*rows, -1)
         state = observation.state if spec.agent_state else observation.state[..., None, :]
         state = jnp.broadcast_to(state, (*rows, state.shape[-1]))
         if self.view == "state":

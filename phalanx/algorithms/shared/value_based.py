@@ -246,14 +246,13 @@ class ValueBased(Algorithm):
         )
         of_loss, actor_norm, mixer_norm = jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged)
         actor_lr, mixer_lr = (each.rates.at(clock) for each in self.optimisers)
-        held = {"replay_steps": kept.count} if self.by_steps else {"replay_episodes": kept.count}
         metrics = {
             **self.loss_groups.named(of_loss),
             **self.actor_groups.named({"actor_grad_norm": actor_norm, "actor_lr": actor_lr}),
             "mixer_grad_norm": mixer_norm,
             "mixer_lr": mixer_lr[0],
             "epsilon": learner.epsilon,
-            **{name: count.astype(jnp.float32) for name, count in held.items()},
+            "replay_size": kept.count.astype(jnp.float32),
             "dead": 1 - rollout.observation.alive.mean(),
         }
         return learner, metrics
