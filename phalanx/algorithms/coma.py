@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.algorithms.base import Algorithm, RoleParameters
-from phalanx.algorithms.shared.actor_critic import PolicyActor, PolicyConfig, value_metrics
+from phalanx.algorithms.shared.critic import value_metrics
 from phalanx.algorithms.shared.minibatches import Chunks, fit, minibatches
 from phalanx.algorithms.shared.off_policy import moved
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.policy import PolicyActor, PolicyConfig
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     Reward,
