@@ -13,10 +13,12 @@ import numpy as np
 
 from phalanx.algorithms.base import Algorithm, RoleParameters
 from phalanx.algorithms.shared.critic import value_metrics
+from phalanx.algorithms.shared.exploration import Exploration, ExplorationConfig
 from phalanx.algorithms.shared.minibatches import Chunks, fit, minibatches
 from phalanx.algorithms.shared.off_policy import moved
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.policy import PolicyActor, PolicyConfig
+from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     Reward,
@@ -29,12 +31,11 @@ from phalanx.algorithms.shared.team import (
 from phalanx.config import option, with_default
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
-from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, EnvSpec, Observation, Picture, PyTree, Transition
 
 
 @dataclass(frozen=True)
-class COMAConfig(PolicyConfig):
+class COMAConfig(ExplorationConfig, PolicyConfig):
     """Every option of COMA."""
 
     last_action: bool = with_default(PolicyConfig, "last_action", True)
@@ -50,11 +51,9 @@ class COMAConfig(PolicyConfig):
     target_rate: float = option(
         1.0, "step of the target critic towards the critic: 1 copies it", above=0, at_most=1
     )
-    epsilon: float = option(
-        0.5, "initial exploration: the share of the policy that is uniform", at_least=0, at_most=1
-    )
-    epsilon_end: float = option(0.02, "final exploration", at_least=0, at_most=1)
-    epsilon_steps: int = option(100_000, "env steps over which exploration decays", at_least=1)
+    epsilon: float = with_default(ExplorationConfig, "epsilon", 0.5)
+    epsilon_end: float = with_default(ExplorationConfig, "epsilon_end", 0.02)
+    epsilon_steps: int = with_default(ExplorationConfig, "epsilon_steps", 100_000)
 
 
 class COMALearner(NamedTuple):
@@ -67,6 +66,8 @@ class COMALearner(NamedTuple):
     epsilon: Array
     updates: Array
     gradient_steps: Array
+    reward_norm: Statistics = ()
+    """empty without `reward_norm`"""
     replay: None = None
 
 
@@ -104,6 +105,8 @@ class COMA(Algorithm):
     def __init__(self, config: COMAConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
+        self.reward_scale = RewardScale(config.reward_norm)
+        self.exploration = Exploration(config)
         self.actor_groups = sharing.groups(config.share, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
         network = shared_network(
@@ -150,6 +153,7 @@ class COMA(Algorithm):
             epsilon=jnp.float32(self.config.epsilon),
             updates=jnp.int32(0),
             gradient_steps=jnp.int32(0),
+            reward_norm=self.reward_scale.start(),
         )
 
     def policy(self, learner: COMALearner) -> ExploringPolicy:
@@ -196,7 +200,7 @@ class COMA(Algorithm):
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         onward = jnp.concatenate([taken[1:], after[-1:]])
         next_q = jnp.where(ends | cuts, after, onward)
-        reward = self.rewards.of(rollout.reward)
+        reward = self.reward_scale.apply(self.rewards.of(rollout.reward), learner.reward_norm)
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
     def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
@@ -210,6 +214,8 @@ class COMA(Algorithm):
 
     def update(self, learner: COMALearner, rollout: Transition, key: Array, clock: Clock):
         c = self.config
+        reward_norm = self.reward_scale.update(learner.reward_norm, self.rewards.of(rollout.reward))
+        learner = learner._replace(reward_norm=reward_norm)
         target_key, order_key = jax.random.split(key)
         target = self.targets(learner, rollout, target_key)
         # The critic has no memory: steps need not stay in order.
@@ -236,9 +242,10 @@ class COMA(Algorithm):
             actor=actor,
             critic=critic,
             target=moved(learner.target, critic.params, updates, c.target_every, c.target_rate),
-            epsilon=self.exploration(clock),
+            epsilon=self.exploration.after(clock, c.batch_steps),
             updates=updates,
             gradient_steps=learner.gradient_steps + c.critic_epochs * c.critic_minibatches + 1,
+            reward_norm=reward_norm,
         )
         actor_lr, critic_lr = (each.rates.at(clock) for each in self.optimisers)
         alive = rollout.observation.alive
@@ -253,11 +260,6 @@ class COMA(Algorithm):
             "dead": 1 - alive.mean(),
         }
         return learner, metrics
-
-    def exploration(self, clock: Clock) -> Array:
-        """The share of the policy that is uniform in the rollout after this one."""
-        c = self.config
-        return linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps)
 
     def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):
         """-A log pi(u | o), over living agents; each group's mean, summed. q is (T, B, A, U)."""
@@ -279,6 +281,7 @@ class COMA(Algorithm):
         return {
             "actor": RoleParameters(self.actor_groups, learner.actor.params),
             "critic": RoleParameters(self.critic_groups, learner.critic.params),
+            **self.reward_scale.networks(learner.reward_norm),
         }
 
     def with_networks(self, learner: COMALearner, parameters: Mapping[str, PyTree]) -> COMALearner:
@@ -287,6 +290,7 @@ class COMA(Algorithm):
             actor=learner.actor._replace(params=actor),
             critic=learner.critic._replace(params=critic),
             target=critic,
+            reward_norm=parameters.get(ROLE, ()),
         )
 
     def summary(self):

@@ -23,6 +23,7 @@ from phalanx.algorithms.shared.minibatches import Chunks
 from phalanx.algorithms.shared.off_policy import moved
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.policy import PolicyActor
+from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
     Rewards,
     make_optimiser,
@@ -81,6 +82,8 @@ class ActorCriticLearner(NamedTuple):
     """what an algorithm adds"""
     target: TargetCritic | tuple[()] = ()
     """empty without a target critic"""
+    reward_norm: Statistics = ()
+    """empty without `reward_norm`"""
     replay: None = None
 
 
@@ -95,6 +98,7 @@ class ActorCritic(Algorithm):
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
+        self.reward_scale = RewardScale(config.reward_norm)
         self.actor_groups = sharing.groups(config.share, spec)
         self.actor = self.make_actor(distributions.of(spec, config.continuous))
         self.critic = Critic(config, spec, self.rewards)
@@ -133,6 +137,7 @@ class ActorCritic(Algorithm):
             value_norm=RunningNorm.start(self.critic.groups.count),
             gradient_steps=jnp.int32(0),
             target=TargetCritic(critic.params, memory, jnp.int32(0)) if self.config.target_every else (),
+            reward_norm=self.reward_scale.start(),
         )
 
     def policy(self, learner: ActorCriticLearner) -> PyTree:
@@ -174,7 +179,9 @@ class ActorCritic(Algorithm):
         after, target_critic = self.bootstrap(learner, rollout, memories)
         values = norm.denormalise(scaled, groups.of_agent)
         next_values = norm.denormalise(after, groups.of_agent)
-        reward = self.rewards.of(rollout.reward)
+        earned = self.rewards.of(rollout.reward)
+        reward_norm = self.reward_scale.update(learner.reward_norm, earned)
+        reward = self.reward_scale.apply(earned, reward_norm)
         advantage, target = self.advantages_and_targets(rollout, reward, values, next_values)
         if self.config.standardise_advantages:
             advantage = masks.standardise(advantage, seen.alive, self.actor_groups.membership)
@@ -196,7 +203,11 @@ class ActorCritic(Algorithm):
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
         starts = Memories(self.chunks.starts(rollout.memory), self.chunks.starts(before))
         learner = learner._replace(
-            critic=new_critic, value_norm=norm, critic_memory=memories[-1], target=target_critic
+            critic=new_critic,
+            value_norm=norm,
+            critic_memory=memories[-1],
+            target=target_critic,
+            reward_norm=reward_norm,
         )
         metrics = {**value_metrics(groups, values, target, counted), "dead": 1 - seen.alive.mean()}
         return learner, jax.tree.map(self.chunks.split, batch), starts, metrics
@@ -251,6 +262,7 @@ class ActorCritic(Algorithm):
         return {
             "actor": RoleParameters(self.actor_groups, learner.actor.params),
             "critic": RoleParameters(self.critic.groups, (learner.critic.params, learner.value_norm)),
+            **self.reward_scale.networks(learner.reward_norm),
         }
 
     def with_networks(
@@ -263,6 +275,7 @@ class ActorCritic(Algorithm):
             critic=learner.critic._replace(params=critic),
             value_norm=value_norm,
             target=target._replace(params=critic) if isinstance(target, TargetCritic) else (),
+            reward_norm=parameters.get(ROLE, ()),
         )
 
     def summary(self):

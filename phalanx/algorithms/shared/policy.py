@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.team import NetworkActor, TeamConfig
+from phalanx.algorithms.shared.reward_scale import RewardScaleConfig
+from phalanx.algorithms.shared.team import NetworkActor
 from phalanx.config import option
 from phalanx.networks.sharing import SharedNetwork
 from phalanx.ops import distributions
@@ -13,7 +14,7 @@ from phalanx.types import Array, Observation, PyTree
 
 
 @dataclass(frozen=True)
-class PolicyConfig(TeamConfig):
+class PolicyConfig(RewardScaleConfig):
     """The options of every learner with a stochastic policy."""
 
     chunk: int = option(16, "steps of backpropagation through time in a gru", at_least=1)
