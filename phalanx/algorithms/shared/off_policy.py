@@ -14,7 +14,9 @@ import optax
 
 from phalanx.algorithms.shared.reward_scale import RewardScaleConfig
 from phalanx.config import option, with_default
-from phalanx.types import Array, PyTree
+from phalanx.data.replay import EpisodeReplay, Episodes
+from phalanx.errors import PhalanxError
+from phalanx.types import Array, PyTree, Transition
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,39 @@ def moved(target: PyTree, params: PyTree, count: Array, every: int, rate: float)
 def when(condition: Array, new: PyTree, old: PyTree) -> PyTree:
     """`new` if the condition () holds, else `old`."""
     return jax.tree.map(lambda o, n: jnp.where(condition, n, o), old, new)
+
+
+def require_places(replay: EpisodeReplay, batch_steps: int, episodes: int, envs: int) -> None:
+    """Refuse a replay of episodes that a rollout might overtake, or that never holds as many as are drawn."""
+    steps = batch_steps // envs
+    if replay.places(envs) <= steps:
+        raise PhalanxError(
+            f"a buffer of {replay.capacity} episodes is too small for rollouts of {steps} steps in "
+            f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
+        )
+    if episodes > replay.capacity:
+        raise PhalanxError(f"episodes={episodes} is more than a buffer of {replay.capacity} can hold")
+
+
+def as_rollout(episodes: Episodes, memory: Array) -> Transition:
+    """N whole episodes as a rollout (L, N, ...), whose first steps have the `memory` (N, A, H).
+
+    Its steps that are not `episodes.valid` belong to no episode.
+    """
+    seen, then = (
+        jax.tree.map(lambda x, rows=rows: x[rows], episodes.observation)
+        for rows in (slice(None, -1), slice(1, None))
+    )
+    return Transition(
+        observation=seen,
+        first=episodes.first[:-1],
+        memory=jnp.broadcast_to(memory, (len(episodes.valid), *memory.shape)),
+        action=episodes.action,
+        extras={},
+        reward=episodes.reward,
+        terminated=episodes.terminated,
+        truncated=episodes.last & ~episodes.terminated,
+        next_observation=then,
+        info={},
+        agent_terminated=episodes.agent_terminated,
+    )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters
 from phalanx.algorithms.shared.exploration import Exploration, ExplorationConfig
-from phalanx.algorithms.shared.off_policy import OffPolicyConfig, moved, when
+from phalanx.algorithms.shared.off_policy import OffPolicyConfig, moved, require_places, when
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.reward_scale import RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
@@ -174,15 +174,7 @@ class ValueBased(Algorithm):
             raise PhalanxError(f"{name} needs one state for all, and {spec.name} has one for each agent")
 
     def check(self, envs: int) -> None:
-        c = self.config
-        steps = c.batch_steps // envs
-        if self.replay.places(envs) <= steps:
-            raise PhalanxError(
-                f"a buffer of {c.buffer} episodes is too small for rollouts of {steps} steps in "
-                f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
-            )
-        if c.episodes > c.buffer:
-            raise PhalanxError(f"episodes={c.episodes} is more than a buffer of {c.buffer} can hold")
+        require_places(self.replay, self.config.batch_steps, self.config.episodes, envs)
 
     # What an algorithm adds
 
