@@ -153,7 +153,7 @@ PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4, **dict.fromkeys(OFF_POLICY, 4)}
 def fast(algorithm, **options):
     """Those of `FAST` that the algorithm knows, and `options`."""
     known = {each.name for each in dataclasses.fields(registry.algorithm_config(algorithm))}
-    settings = FAST_OFF_POLICY if "batch_size" in known else FAST_VALUE if "episodes" in known else FAST
+    settings = FAST_OFF_POLICY if "batch_size" in known else FAST_VALUE if "double_q" in known else FAST
     return {key: value for key, value in settings.items() if key in known} | options
 
 
@@ -207,6 +207,14 @@ def test_learns(toy, algorithm):
     np.testing.assert_allclose(played.returns.mean(), best, rtol=0.02)
     if loop.collector.spec.has_win:
         assert played.won.mean() >= 0.97
+
+
+def test_coma_learns_from_a_replay():
+    best, updates, _ = TOYS["identity"]
+    options = {"buffer": 512, "episodes": 16, "target_every": 1, "target_rate": 0.05, "share": "agent"}
+    loop = build("coma", "debug/identity", envs=16, **fast("coma", **options))
+    played = trained(loop, 4 * updates, lambda played: played.returns.mean() > 0.98 * best)
+    np.testing.assert_allclose(played.returns.mean(), best, rtol=0.02)
 
 
 def test_vdn_stays_where_a_sum_of_values_must():

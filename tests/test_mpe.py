@@ -557,3 +557,38 @@ def test_a_frame_shows_bodies_goals_and_words():
     np.testing.assert_array_equal(frame["position"], state.position)
     np.testing.assert_allclose(frame["color"][:2], [[0.75, 0.25, 0.25], [0.25, 0.25, 0.75]])
     assert frame["radius"].shape == (5,)
+
+
+# The original, multiagent-particle-envs: its rewards as functions of the same states
+
+
+def as_in_the_original(name, position, drawn):
+    """What every agent gets: the sum of all agents' rewards. position is (E, 2), agents first."""
+    if name == "simple_speaker_listener":
+        return 2 * -((position[1] - position[2 + drawn[0]]) ** 2).sum()
+    agents, landmarks = np.split(position, 2)
+    total = 0.0
+    for agent in agents:
+        total -= sum(min(np.linalg.norm(other - mark) for other in agents) for mark in landmarks)
+        total -= sum(np.linalg.norm(other - agent) < 0.3 for other in agents)  # itself among them
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "factor", "each_step"),
+    [
+        ("simple_spread", {}, 6, -3),
+        ("simple_spread", {"agents": 5}, 10, -5),
+        ("simple_speaker_listener", {}, 2, 0),
+    ],
+)
+def test_returns_of_the_original_are_converted_exactly(name, options, factor, each_step):
+    env, rng = registry.make_env(f"mpe/{name}", options), np.random.default_rng(0)
+    bodies = len(env.bodies.agents) + len(env.bodies.landmarks)
+    position = rng.uniform(-0.6, 0.6, (bodies, 2, 200)).astype(np.float32)
+    drawn = rng.integers(0, 3, (1, 200)).astype(np.int32)
+    nothing = jnp.zeros((len(env.bodies.agents), 2, 200))
+    ours = env.rewards(Particles(jnp.asarray(position), nothing, nothing, jnp.asarray(drawn)))
+    for state in range(200):
+        expected = as_in_the_original(name, position[..., state], drawn[:, state])
+        np.testing.assert_allclose(factor * ours[:, state].mean() + each_step, expected, rtol=1e-4)

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from conftest import LONG
+from conftest import LONG, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phalanx.algorithms.shared.exploration import Exploration, ExplorationConfig
 from phalanx.data.normalise import RunningNorm
 from phalanx.envs.batching import where_any
+from phalanx.errors import PhalanxError
 from phalanx.ops import distributions, losses, masks
 from phalanx.ops.programs import at_size
+from phalanx.ops.schedules import exponential
+from phalanx.types import Clock
 
 LOGITS = jnp.array([[1.0, -2.0, 0.5, 3.0], [0.0, 0.0, 0.0, 0.0]])
 AVAIL = jnp.array([[True, False, True, True], [False, True, False, True]])
@@ -298,3 +302,23 @@ def test_at_size_takes_the_smallest_that_fits_and_one_for_a_whole_batch():
     assert used.tolist() == [2, 2]
     program = jax.jit(jax.vmap(sums)).lower(jnp.array([1, 3]), jnp.stack([x, x])).as_text()
     assert "case" in program, "a switch that chooses, not one that computes all"
+
+
+def test_exponential_decay_goes_by_equal_ratios_and_stays():
+    steps = jnp.array([0.0, 25.0, 50.0, 100.0, 1000.0])
+    found = exponential(0.8, 0.05, 100, steps)
+    np.testing.assert_allclose(found, [0.8, 0.4, 0.2, 0.05, 0.05], rtol=1e-5)
+
+
+def test_epsilon_decays_as_it_is_told_to_from_the_next_rollout_on():
+    now = Clock(jnp.float32(40), jnp.float32(1))
+    for kind, expected in (("linear", 0.8 - 0.5 * 0.75), ("exponential", 0.2)):
+        config = ExplorationConfig(epsilon=0.8, epsilon_end=0.05, epsilon_steps=100, epsilon_decay=kind)
+        np.testing.assert_allclose(Exploration(config).after(now, 10), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["iql", "coma"])
+@pytest.mark.parametrize("ends", [{"epsilon": 0.0}, {"epsilon_end": 0.0}])
+def test_no_ratio_leads_to_zero(name, ends):
+    with pytest.raises(PhalanxError, match="choose both above 0, or epsilon_decay=linear"):
+        build(name, "debug/roles", epsilon_decay="exponential", **ends)

@@ -5,17 +5,21 @@ Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", https://arx
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.base import Algorithm, RoleParameters
-from phalanx.algorithms.shared.actor_critic import PolicyActor, PolicyConfig, value_metrics
+from phalanx.algorithms.base import Algorithm, RoleParameters, without_replay
+from phalanx.algorithms.shared.critic import value_metrics
+from phalanx.algorithms.shared.exploration import Exploration, ExplorationConfig
 from phalanx.algorithms.shared.minibatches import Chunks, fit, minibatches
-from phalanx.algorithms.shared.off_policy import moved
+from phalanx.algorithms.shared.off_policy import as_rollout, moved, require_places, when
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.policy import PolicyActor, PolicyConfig
+from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     Reward,
@@ -25,15 +29,16 @@ from phalanx.algorithms.shared.team import (
     shared_network,
     summary,
 )
-from phalanx.config import option, with_default
+from phalanx.config import option, options_of, with_default
+from phalanx.data.replay import EpisodeBuffer, EpisodeReplay
+from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, masks, returns
-from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, EnvSpec, Observation, Picture, PyTree, Transition
 
 
 @dataclass(frozen=True)
-class COMAConfig(PolicyConfig):
+class COMAConfig(ExplorationConfig, PolicyConfig):
     """Every option of COMA."""
 
     last_action: bool = with_default(PolicyConfig, "last_action", True)
@@ -42,18 +47,28 @@ class COMAConfig(PolicyConfig):
     critic_share: str = option("all", "who shares a critic: as share")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
-    critic_epochs: int = option(4, "passes of the critic over each rollout", at_least=1)
+    buffer: int = option(
+        0,
+        "capacity of a replay buffer in episodes, over all environments, to learn from instead of rollouts; "
+        "0: none",
+        at_least=0,
+    )
+    episodes: int = option(
+        16,
+        "episodes drawn from the buffer for each update; learning starts when there are as many, one of each "
+        "environment",
+        at_least=1,
+    )
+    critic_epochs: int = option(4, "passes of the critic over each rollout, or draw", at_least=1)
     critic_minibatches: int = option(4, "minibatches in each pass", at_least=1)
     td_lambda: float = option(0.8, "lambda of the critic's TD(lambda) targets", at_least=0, at_most=1)
     target_every: int = option(10, "updates between updates of the target critic", at_least=1)
     target_rate: float = option(
         1.0, "step of the target critic towards the critic: 1 copies it", above=0, at_most=1
     )
-    epsilon: float = option(
-        0.5, "initial exploration: the share of the policy that is uniform", at_least=0, at_most=1
-    )
-    epsilon_end: float = option(0.02, "final exploration", at_least=0, at_most=1)
-    epsilon_steps: int = option(100_000, "env steps over which exploration decays", at_least=1)
+    epsilon: float = with_default(ExplorationConfig, "epsilon", 0.5)
+    epsilon_end: float = with_default(ExplorationConfig, "epsilon_end", 0.02)
+    epsilon_steps: int = with_default(ExplorationConfig, "epsilon_steps", 100_000)
 
 
 class COMALearner(NamedTuple):
@@ -66,7 +81,9 @@ class COMALearner(NamedTuple):
     epsilon: Array
     updates: Array
     gradient_steps: Array
-    replay: None = None
+    reward_norm: Statistics = ()
+    """empty without `reward_norm`"""
+    replay: EpisodeBuffer | None = None
 
 
 class COMAActor(PolicyActor):
@@ -103,6 +120,8 @@ class COMA(Algorithm):
     def __init__(self, config: COMAConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
+        self.reward_scale = RewardScale(config.reward_norm)
+        self.exploration = Exploration(config)
         self.actor_groups = sharing.groups(config.share, spec)
         self.critic_groups = sharing.groups(config.critic_share, spec, "critic_share")
         network = shared_network(
@@ -134,10 +153,24 @@ class COMA(Algorithm):
             config, self.critic_groups, config.critic_lr, config.critic_group_lr, "critic_group_lr"
         )
         self.optimisers = (self.actor_optimiser, self.critic_optimiser)
-        self.chunks = Chunks(config.chunk if network.memory_size else 1, config.critic_minibatches)
+        # Episodes of a replay are learnt from whole: nobody stored the memories in their midst.
+        length = spec.time_limit if config.buffer else config.chunk
+        self.chunks = Chunks(length if network.memory_size else 1, config.critic_minibatches)
+        self.replay = EpisodeReplay(spec, config.buffer) if config.buffer else None
 
     def check(self, envs: int) -> None:
-        self.chunks.check(self.config.batch_steps, envs)
+        c = self.config
+        if not c.buffer:
+            if c.episodes != options_of(COMAConfig)["episodes"].default:
+                raise PhalanxError(f"episodes={c.episodes} are drawn from a replay buffer: add buffer=2000")
+            return self.chunks.check(c.batch_steps, envs)
+        require_places(self.replay, c.batch_steps, c.episodes, envs)
+        steps, parts = c.episodes * self.spec.time_limit, c.critic_minibatches
+        if steps % parts:
+            raise PhalanxError(
+                f"the {steps} steps of {c.episodes} episodes cannot be cut into {parts} minibatches: use "
+                f"critic_minibatches={gcd(steps, parts)}"
+            )
 
     def init(self, key: Array, envs: int) -> COMALearner:
         actor_key, critic_key = jax.random.split(key)
@@ -149,6 +182,8 @@ class COMA(Algorithm):
             epsilon=jnp.float32(self.config.epsilon),
             updates=jnp.int32(0),
             gradient_steps=jnp.int32(0),
+            reward_norm=self.reward_scale.start(),
+            replay=self.replay.init(envs) if self.replay else None,
         )
 
     def policy(self, learner: COMALearner) -> ExploringPolicy:
@@ -195,26 +230,67 @@ class COMA(Algorithm):
         ends, cuts = self.rewards.terminated(rollout), rollout.truncated[..., None]
         onward = jnp.concatenate([taken[1:], after[-1:]])
         next_q = jnp.where(ends | cuts, after, onward)
-        reward = self.rewards.of(rollout.reward)
+        reward = self.reward_scale.apply(self.rewards.of(rollout.reward), learner.reward_norm)
         return returns.lambda_returns(reward, next_q, ends, cuts, self.config.gamma, self.config.td_lambda)
 
-    def critic_loss(self, params: PyTree, observation: Observation, action: Array, target: Array):
+    def critic_loss(
+        self,
+        params: PyTree,
+        observation: Observation,
+        action: Array,
+        target: Array,
+        valid: Array | None = None,
+    ):
         """How far Q of what was done is from its target; each group's mean, summed."""
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
-        counted = self.rewards.valued(observation.alive)
+        counted = among(valid, self.rewards.valued(observation.alive))
         means = masks.grouped_mean(losses.squared(error), counted, self.critic_groups.membership)
         return means.sum(), {"value_loss": means}
 
     # Learning
 
     def update(self, learner: COMALearner, rollout: Transition, key: Array, clock: Clock):
+        reward_norm = self.reward_scale.update(learner.reward_norm, self.rewards.of(rollout.reward))
+        learner = learner._replace(reward_norm=reward_norm)
+        if self.replay is None:
+            learner, metrics = self.learn(learner, rollout, None, key, clock)
+        else:
+            learner, metrics = self.learn_from_replay(learner, rollout, key, clock)
+        learner = learner._replace(epsilon=self.exploration.after(clock, self.config.batch_steps))
+        actor_lr, critic_lr = (each.rates.at(clock) for each in self.optimisers)
+        return learner, {
+            **metrics,
+            **self.actor_groups.named({"actor_lr": actor_lr}),
+            **self.critic_groups.named({"critic_lr": critic_lr}),
+            "epsilon": learner.epsilon,
+            "dead": 1 - rollout.observation.alive.mean(),
+        }
+
+    def learn_from_replay(self, learner: COMALearner, rollout: Transition, key: Array, clock: Clock):
+        """Keep the episodes of a rollout, and learn from some that are drawn, once there are enough."""
+        count, (draw_key, key) = self.config.episodes, jax.random.split(key)
+        kept = self.replay.add(learner.replay, rollout)
+        drawn = self.replay.take(kept, self.replay.draw(kept, draw_key, count))
+        # The replay stays out of `when`, which would copy it.
+        before = without_replay(learner)
+        steps = as_rollout(drawn, self.actor.initial_memory(count))
+        after, metrics = self.learn(before, steps, drawn.valid, key, clock)
+        enough = self.replay.can_sample(kept, count)
+        metrics = jax.tree.map(lambda x: jnp.where(enough, x, 0.0), metrics)
+        metrics["replay_size"] = kept.count.astype(jnp.float32)
+        return when(enough, after, before)._replace(replay=kept), metrics
+
+    def learn(
+        self, learner: COMALearner, rollout: Transition, valid: Array | None, key: Array, clock: Clock
+    ) -> tuple[COMALearner, dict[str, Array]]:
+        """Learn from a rollout (T, B, ...); only its steps that are `valid` (T, B) count, None: all."""
         c = self.config
         target_key, order_key = jax.random.split(key)
         target = self.targets(learner, rollout, target_key)
         # The critic has no memory: steps need not stay in order.
         count = target.shape[0] * target.shape[1]
         flat = jax.tree.map(
-            lambda x: x.reshape(1, count, *x.shape[2:]), (rollout.observation, rollout.action, target)
+            lambda x: x.reshape(1, count, *x.shape[2:]), (rollout.observation, rollout.action, target, valid)
         )
         order = minibatches(order_key, count, c.critic_epochs, c.critic_minibatches)
         critic, of_critic, critic_norm = fit(
@@ -227,57 +303,48 @@ class COMA(Algorithm):
         )
         q = self.q_values(critic.params, rollout.observation, rollout.action)
         grads, of_actor = jax.grad(self.actor_loss, has_aux=True)(
-            learner.actor.params, rollout, q, learner.epsilon
+            learner.actor.params, rollout, q, learner.epsilon, valid
         )
         actor, actor_norm = self.actor_optimiser.apply_gradients(learner.actor, grads, clock)
         updates = learner.updates + 1
-        learner = COMALearner(
+        learner = learner._replace(
             actor=actor,
             critic=critic,
             target=moved(learner.target, critic.params, updates, c.target_every, c.target_rate),
-            epsilon=self.exploration(clock),
             updates=updates,
             gradient_steps=learner.gradient_steps + c.critic_epochs * c.critic_minibatches + 1,
         )
-        actor_lr, critic_lr = (each.rates.at(clock) for each in self.optimisers)
-        alive = rollout.observation.alive
-        taken, counted = distributions.chosen(q, rollout.action), self.rewards.valued(alive)
-        metrics = {
-            **self.actor_groups.named({**of_actor, "actor_grad_norm": actor_norm, "actor_lr": actor_lr}),
-            **self.critic_groups.named(
-                {**of_critic, "critic_grad_norm": critic_norm, "critic_lr": critic_lr}
-            ),
+        taken = distributions.chosen(q, rollout.action)
+        counted = among(valid, self.rewards.valued(rollout.observation.alive))
+        return learner, {
+            **self.actor_groups.named({**of_actor, "actor_grad_norm": actor_norm}),
+            **self.critic_groups.named({**of_critic, "critic_grad_norm": critic_norm}),
             **value_metrics(self.critic_groups, taken, target, counted),
-            "epsilon": learner.epsilon,
-            "dead": 1 - alive.mean(),
         }
-        return learner, metrics
 
-    def exploration(self, clock: Clock) -> Array:
-        """The share of the policy that is uniform in the rollout after this one."""
-        c = self.config
-        return linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps)
-
-    def actor_loss(self, params: PyTree, rollout: Transition, q: Array, epsilon: Array):
+    def actor_loss(
+        self, params: PyTree, rollout: Transition, q: Array, epsilon: Array, valid: Array | None = None
+    ):
         """-A log pi(u | o), over living agents; each group's mean, summed. q is (T, B, A, U)."""
-        seen = rollout.observation
-        chunks = jax.tree.map(self.chunks.split, (seen, rollout.first, rollout.action, q))
-        seen, first, action, q = chunks
+        chunks = (rollout.observation, rollout.first, rollout.action, q, valid)
+        seen, first, action, q, valid = jax.tree.map(self.chunks.split, chunks)
         logits, _ = self.actor.outputs(params, seen.obs, self.chunks.starts(rollout.memory), first)
         log_policy = floored(logits, seen.avail, epsilon)
         advantage = counterfactual_advantage(q, log_policy, seen.avail, action)
         log_prob = distributions.chosen(log_policy, action)
         entropy = distributions.entropy(log_policy, seen.avail)
-        gain = jax.lax.stop_gradient(advantage) * jnp.where(seen.alive, log_prob, 0.0)
+        acting = among(valid, seen.alive)
+        gain = jax.lax.stop_gradient(advantage) * jnp.where(acting, log_prob, 0.0)
         loss = -gain - self.config.entropy * entropy
         logged = {"policy_loss": -gain, "entropy": entropy, "advantage_size": jnp.abs(advantage)}
-        metrics = self.actor_groups.mean(logged, seen.alive)
-        return masks.grouped_mean(loss, seen.alive, self.actor_groups.membership).sum(), metrics
+        metrics = self.actor_groups.mean(logged, acting)
+        return masks.grouped_mean(loss, acting, self.actor_groups.membership).sum(), metrics
 
     def networks(self, learner: COMALearner) -> dict[str, RoleParameters]:
         return {
             "actor": RoleParameters(self.actor_groups, learner.actor.params),
             "critic": RoleParameters(self.critic_groups, learner.critic.params),
+            **self.reward_scale.networks(learner.reward_norm),
         }
 
     def with_networks(self, learner: COMALearner, parameters: Mapping[str, PyTree]) -> COMALearner:
@@ -286,6 +353,7 @@ class COMA(Algorithm):
             actor=learner.actor._replace(params=actor),
             critic=learner.critic._replace(params=critic),
             target=critic,
+            reward_norm=parameters.get(ROLE, ()),
         )
 
     def summary(self):
@@ -294,6 +362,11 @@ class COMA(Algorithm):
             summary("actor", self.actor.network, self.actor_groups, self.spec, "own observation"),
             summary("critic", self.critic, self.critic_groups, self.spec, sees),
         ]
+
+
+def among(valid: Array | None, counted: Array) -> Array:
+    """What is counted (..., A) of the steps that are valid (...); all are if that is None."""
+    return counted if valid is None else counted & valid[..., None]
 
 
 def floored(logits: Array, avail: Array, epsilon: Array | float) -> Array:

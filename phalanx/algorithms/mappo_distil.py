@@ -17,11 +17,11 @@ from phalanx.algorithms.shared.actor_critic import (
     ActorCriticConfig,
     ActorCriticLearner,
     Batch,
-    CriticView,
-    PolicyActor,
 )
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.minibatches import fit, minibatches
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.policy import PolicyActor
 from phalanx.algorithms.shared.team import Reward, make_optimiser, shared_network
 from phalanx.config import option, with_default
 from phalanx.ops import losses, masks, returns

@@ -17,8 +17,8 @@ from phalanx.algorithms.shared.actor_critic import (
     ActorCriticConfig,
     ActorCriticLearner,
     Batch,
-    CriticView,
 )
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.minibatches import minibatches, take
 from phalanx.algorithms.shared.team import Reward
 from phalanx.config import option, with_default

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.algorithms.shared.actor_critic import PolicyActor
-from phalanx.algorithms.shared.exploration import NoisyPolicy, explore
+from phalanx.algorithms.shared.noise import NoisyPolicy, explore
 from phalanx.algorithms.shared.off_policy_actor_critic import (
     OffPolicyActorCritic,
     OffPolicyActorCriticConfig,
@@ -20,6 +19,7 @@ from phalanx.algorithms.shared.off_policy_actor_critic import (
     Weights,
 )
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.policy import PolicyActor
 from phalanx.algorithms.shared.q_critic import CriticView
 from phalanx.algorithms.shared.team import make_optimiser, shared_network
 from phalanx.config import option, with_default

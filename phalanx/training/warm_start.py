@@ -51,6 +51,12 @@ def _require_same_scales(name: str, source: Setup, target: Setup) -> None:
                 f"cannot start from {name}: it was trained {_with(was)} {option}, and this run is "
                 f"{_with(now)} it: use the same"
             )
+    was, now = (getattr(each.resolved.algorithm, "reward_norm", "none") for each in (source, target))
+    if was != now:
+        raise PhalanxError(
+            f"cannot start from {name}: it was trained with reward_norm={was}, and this run has "
+            f"reward_norm={now}: use the same"
+        )
 
 
 def _with(on: bool) -> str:

@@ -1,7 +1,8 @@
 """Policy gradients on rollouts: actors, critics of state values, and how rollouts become minibatches.
 
 `ActorCritic` is the learner that PPO, A2C and MAPPO-distil have in common. It is made of a `PolicyActor`, a
-`Critic` and `Chunks`, which COMA uses as well. An algorithm adds its `returns`, its losses and its `update`.
+`Critic` and `Chunks`; COMA uses the first and the last as well. An algorithm adds its
+`advantages_and_targets`, its losses and its `update`.
 
 Losses and advantage statistics are computed for each group of agents on its own. Rollouts are cut into chunks
 of `chunk` steps (1 without recurrence), each with the memory that was held when it was played. Agents stay
@@ -11,186 +12,41 @@ together in a chunk, so that a critic with a common view is computed once for ea
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, RoleParameters
+from phalanx.algorithms.shared.critic import Critic, CriticConfig, TargetCritic, value_metrics
 from phalanx.algorithms.shared.minibatches import Chunks
+from phalanx.algorithms.shared.off_policy import moved
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.policy import PolicyActor
+from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
-    NetworkActor,
     Rewards,
-    TeamConfig,
-    joined,
     make_optimiser,
     shared_network,
     summary,
 )
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
-from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
-from phalanx.networks.sharing import Groups, SharedNetwork
 from phalanx.ops import distributions, losses, masks
 from phalanx.ops.distributions import Distribution
 from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
-CriticView = Literal["obs", "state", "state+obs"]
-
 
 @dataclass(frozen=True)
-class PolicyConfig(TeamConfig):
-    """The options of every learner with a stochastic policy."""
-
-    chunk: int = option(16, "steps of backpropagation through time in a gru", at_least=1)
-    entropy: float = option(0.01, "weight of the entropy bonus", at_least=0)
-
-
-@dataclass(frozen=True)
-class ActorCriticConfig(PolicyConfig):
+class ActorCriticConfig(CriticConfig):
     """The options of every learner with a critic of state values."""
 
     continuous: distributions.Shape = option(
         "tanh", "distribution of continuous actions: a normal squashed into their range, or clipped to it"
     )
-    critic_share: str = option("same", "who shares a critic: as share, or same")
-    critic_view: CriticView = option("obs", "input of the critic: own observation, global state, or both")
-    critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
-    critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     standardise_advantages: bool = option(
         True, "give each group's advantages mean 0 and standard deviation 1 in every rollout"
-    )
-    value_loss: Literal["huber", "squared"] = option("huber", "loss of the critic")
-    huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
-    value_norm: Literal["none", "running", "popart"] = option(
-        "running", "normalise value targets by running statistics; popart also preserves the critic's outputs"
-    )
-    value_norm_decay: float = option(0.99, "decay of those statistics, for each update", at_least=0, below=1)
-
-
-class PolicyActor(NetworkActor):
-    """A stochastic policy for each agent."""
-
-    def __init__(self, network: SharedNetwork, distribution: Distribution):
-        super().__init__(network)
-        self.distribution = distribution
-
-    def act(
-        self, policy: PyTree, observation: Observation, first: Array, memory: Array, key: Array, greedy: bool
-    ):
-        out, memory = self.one_step(policy, observation.obs, memory, first)
-        avail, dist = observation.avail, self.distribution
-        drawn = dist.mode(out, avail) if greedy else dist.sample(key, out, avail)
-        extras = {"drawn": drawn, "log_prob": dist.log_prob(out, avail, drawn)}
-        return dist.action(drawn), memory, extras
-
-    @property
-    def preference(self) -> str:
-        return "probability" if isinstance(self.distribution, distributions.Categorical) else ""
-
-    def preferences(self, policy: PyTree, observation: Observation, first: Array, memory: Array):
-        out, _ = self.one_step(policy, observation.obs, memory, first)
-        return jnp.exp(distributions.log_probs(out, observation.avail))
-
-
-class Critic:
-    """Estimates state values, with sharing of its own."""
-
-    def __init__(self, config: ActorCriticConfig, spec: EnvSpec, rewards: Rewards):
-        self.config, self.spec, self.rewards = config, spec, rewards
-        share = config.share if config.critic_share == "same" else config.critic_share
-        self.groups = sharing.groups(share, spec, "critic_share")
-        # A critic that sees only the global state has the same value for all agents of its group.
-        self.common_view = config.critic_view == "state" and not spec.agent_state
-        self._require_one_value_a_group()
-        inputs = {
-            "obs": spec.obs_size,
-            "state": spec.state_size,
-            "state+obs": spec.state_size + spec.obs_size,
-        }[config.critic_view]
-        # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
-        picture = None if config.critic_view == "state" else spec.obs_shape
-        only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
-        owners = self.groups.one_each if self.common_view else self.groups
-        kind = "mlp" if only_vector else None
-        self.network = shared_network(config, owners, inputs, 1, head_gain=1.0, kind=kind, picture=picture)
-
-    def _require_one_value_a_group(self) -> None:
-        """Refuse a critic with one value for agents that learn from different rewards."""
-        groups, spec = self.groups, self.spec
-        if not self.common_view or spec.common_reward:
-            return
-        if self.config.reward == "own" and groups.count < spec.n_agents:
-            raise PhalanxError(
-                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
-                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
-            )
-        team_of = self.rewards.teams.of_agent
-        if any(len({team_of[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
-            raise PhalanxError(
-                f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
-                f"choose share=team, critic_share=team or critic_view=state+obs"
-            )
-
-    def view(self, observation: Observation) -> Any:
-        """The critic's input, (..., V, F) or a `Picture`: V is the number of values in an environment."""
-        if self.config.critic_view == "obs":
-            return observation.obs
-        state = observation.state if self.spec.agent_state else observation.state[..., None, :]
-        if self.common_view:
-            return jnp.broadcast_to(state, (*state.shape[:-2], self.groups.count, state.shape[-1]))
-        if self.config.critic_view == "state":
-            return state
-        state = jnp.broadcast_to(state, (*observation.alive.shape, state.shape[-1]))
-        return joined([state], observation.obs, [])
-
-    def values(self, params: PyTree, observation: Observation, memory: Array, first: Array):
-        """(T, B, ...) -> normalised values, (T, B, A), and memories, (T, B, V, H)."""
-        out, memories = self.network.apply(params, self.view(observation), memory, first)
-        return self._to_agents(out[..., 0]), memories
-
-    def next_values(self, params: PyTree, observation: Observation, memories: Array) -> Array:
-        """Values of the true next observations, each from the memory at its own step: (T, B, A)."""
-        out = self.network.apply_each(params, self.view(observation), memories)
-        return self._to_agents(out[..., 0])
-
-    def _to_agents(self, value: Array) -> Array:
-        return sharing.to_agents(self.groups, value) if self.common_view else value
-
-    def rescale(
-        self, critic: TrainState, norm: RunningNorm, target: Array, counted: Array
-    ) -> tuple[TrainState, RunningNorm]:
-        """Update the value statistics with the targets (T, B, A) that are `counted`."""
-        if self.config.value_norm == "none":
-            return critic, norm
-        moments = masks.grouped_moments(target, counted, self.groups.membership)
-        new = norm.update(*moments, self.config.value_norm_decay)
-        if self.config.value_norm == "running":
-            return critic, new
-        # PopArt (van Hasselt et al. 2016): change the head so that its values stay where they were.
-        head = critic.params["head"]
-        kernel = head["kernel"] * (norm.std / new.std)[:, None, None]
-        bias = (norm.std[:, None] * head["bias"] + (norm.mean - new.mean)[:, None]) / new.std[:, None]
-        return critic._replace(params={**critic.params, "head": {"kernel": kernel, "bias": bias}}), new
-
-    def error(self, difference: Array) -> Array:
-        """The loss of a difference between a value and its target."""
-        if self.config.value_loss == "huber":
-            return losses.huber(difference, self.config.huber_delta)
-        return losses.squared(difference)
-
-
-def value_metrics(groups: Groups, values: Array, target: Array, counted: Array) -> dict[str, Array]:
-    """How well critics predict their targets, both (T, B, A), where `counted`."""
-    mean, var = masks.grouped_moments(target, counted, groups.membership)
-    return groups.named(
-        {
-            "explained_variance": losses.explained_variance(values, target, counted, groups.membership),
-            "value_target": mean,
-            "value_target_std": jnp.sqrt(var),
-        }
     )
 
 
@@ -224,6 +80,10 @@ class ActorCriticLearner(NamedTuple):
     gradient_steps: Array
     own: PyTree = ()
     """what an algorithm adds"""
+    target: TargetCritic | tuple[()] = ()
+    """empty without a target critic"""
+    reward_norm: Statistics = ()
+    """empty without `reward_norm`"""
     replay: None = None
 
 
@@ -238,6 +98,7 @@ class ActorCritic(Algorithm):
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec):
         super().__init__(config, spec)
         self.rewards = Rewards(config.reward, spec)
+        self.reward_scale = RewardScale(config.reward_norm)
         self.actor_groups = sharing.groups(config.share, spec)
         self.actor = self.make_actor(distributions.of(spec, config.continuous))
         self.critic = Critic(config, spec, self.rewards)
@@ -267,12 +128,16 @@ class ActorCritic(Algorithm):
 
     def init(self, key: Array, envs: int) -> ActorCriticLearner:
         actor_key, critic_key = jax.random.split(key)
+        critic = self.critic_optimiser.init(self.critic.network.init(critic_key))
+        memory = self.critic.network.initial_memory(envs)
         return ActorCriticLearner(
             actor=self.actor_optimiser.init(self.actor.network.init(actor_key)),
-            critic=self.critic_optimiser.init(self.critic.network.init(critic_key)),
-            critic_memory=self.critic.network.initial_memory(envs),
+            critic=critic,
+            critic_memory=memory,
             value_norm=RunningNorm.start(self.critic.groups.count),
             gradient_steps=jnp.int32(0),
+            target=TargetCritic(critic.params, memory, jnp.int32(0)) if self.config.target_every else (),
+            reward_norm=self.reward_scale.start(),
         )
 
     def policy(self, learner: ActorCriticLearner) -> PyTree:
@@ -284,6 +149,23 @@ class ActorCritic(Algorithm):
     ) -> tuple[Array, Array]:
         """Advantages and value targets, from the values before and after each step: all (T, B, A)."""
 
+    def bootstrap(
+        self, learner: ActorCriticLearner, rollout: Transition, memories: Array
+    ) -> tuple[Array, TargetCritic | tuple[()]]:
+        """Normalised values of the true next observations, (T, B, A), and the target critic that gave them.
+
+        `memories` (T, B, V, H) are the critic's after each step. A target critic moves before it is asked,
+        so that it is due after every `target_every` updates of whichever algorithm.
+        """
+        then, target = rollout.next_observation, learner.target
+        if not isinstance(target, TargetCritic):
+            return self.critic.next_values(learner.critic.params, then, memories), ()
+        c = self.config
+        params = moved(target.params, learner.critic.params, target.updates, c.target_every, c.target_rate)
+        _, memories = self.critic.values(params, rollout.observation, target.memory, rollout.first)
+        after = self.critic.next_values(params, then, memories)
+        return after, TargetCritic(params, memories[-1], target.updates + 1)
+
     def prepare_batch(
         self, learner: ActorCriticLearner, rollout: Transition
     ) -> tuple[ActorCriticLearner, Batch, Memories, dict[str, Array]]:
@@ -294,15 +176,20 @@ class ActorCritic(Algorithm):
         critic, norm, groups = self.critic, learner.value_norm, self.critic.groups
         params, seen = learner.critic.params, rollout.observation
         scaled, memories = critic.values(params, seen, learner.critic_memory, rollout.first)
-        after = critic.next_values(params, rollout.next_observation, memories)
+        after, target_critic = self.bootstrap(learner, rollout, memories)
         values = norm.denormalise(scaled, groups.of_agent)
         next_values = norm.denormalise(after, groups.of_agent)
-        reward = self.rewards.of(rollout.reward)
+        earned = self.rewards.of(rollout.reward)
+        reward_norm = self.reward_scale.update(learner.reward_norm, earned)
+        reward = self.reward_scale.apply(earned, reward_norm)
         advantage, target = self.advantages_and_targets(rollout, reward, values, next_values)
         if self.config.standardise_advantages:
             advantage = masks.standardise(advantage, seen.alive, self.actor_groups.membership)
         counted = self.rewards.valued(seen.alive)
         new_critic, norm = critic.rescale(learner.critic, norm, target, counted)
+        if isinstance(target_critic, TargetCritic):
+            params = critic.on_scale(target_critic.params, learner.value_norm, norm)
+            target_critic = target_critic._replace(params=params)
         popart = self.config.value_norm == "popart"  # it has moved the network to the new scale
         batch = Batch(
             observation=seen,
@@ -315,7 +202,13 @@ class ActorCritic(Algorithm):
         )
         before = jnp.concatenate([learner.critic_memory[None], memories[:-1]])
         starts = Memories(self.chunks.starts(rollout.memory), self.chunks.starts(before))
-        learner = learner._replace(critic=new_critic, value_norm=norm, critic_memory=memories[-1])
+        learner = learner._replace(
+            critic=new_critic,
+            value_norm=norm,
+            critic_memory=memories[-1],
+            target=target_critic,
+            reward_norm=reward_norm,
+        )
         metrics = {**value_metrics(groups, values, target, counted), "dead": 1 - seen.alive.mean()}
         return learner, jax.tree.map(self.chunks.split, batch), starts, metrics
 
@@ -369,16 +262,20 @@ class ActorCritic(Algorithm):
         return {
             "actor": RoleParameters(self.actor_groups, learner.actor.params),
             "critic": RoleParameters(self.critic.groups, (learner.critic.params, learner.value_norm)),
+            **self.reward_scale.networks(learner.reward_norm),
         }
 
     def with_networks(
         self, learner: ActorCriticLearner, parameters: Mapping[str, PyTree]
     ) -> ActorCriticLearner:
         critic, value_norm = parameters["critic"]
+        target = learner.target
         return learner._replace(
             actor=learner.actor._replace(params=parameters["actor"]),
             critic=learner.critic._replace(params=critic),
             value_norm=value_norm,
+            target=target._replace(params=critic) if isinstance(target, TargetCritic) else (),
+            reward_norm=parameters.get(ROLE, ()),
         )
 
     def summary(self):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.exploration import NoisyPolicy, explore
+from phalanx.algorithms.shared.noise import NoisyPolicy, explore
 from phalanx.algorithms.shared.off_policy_actor_critic import (
     OffPolicyActorCritic,
     OffPolicyActorCriticConfig,

@@ -1,4 +1,4 @@
-"""What learners on replay share: their options, the updates of target networks, the scale of rewards.
+"""What learners on replay share: their options, and the updates of target networks.
 
 It knows nothing of mixers or critics. A learner keeps a replay buffer (`phalanx.data.replay`), waits until it
 `can_sample`, takes `gradient_steps` gradient steps on samples after every `batch_steps` env steps, and moves
@@ -12,26 +12,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from phalanx.algorithms.shared.team import TeamConfig
+from phalanx.algorithms.shared.reward_scale import RewardScaleConfig
 from phalanx.config import option, with_default
-from phalanx.data.normalise import RunningNorm
-from phalanx.types import Array, PyTree
-
-REWARD_DECAY = 0.999  # of the running statistics of rewards, for each rollout
+from phalanx.data.replay import EpisodeReplay, Episodes
+from phalanx.errors import PhalanxError
+from phalanx.types import Array, PyTree, Transition
 
 
 @dataclass(frozen=True)
-class OffPolicyConfig(TeamConfig):
+class OffPolicyConfig(RewardScaleConfig):
     """The options of every learner on replay."""
 
-    batch_steps: int = with_default(TeamConfig, "batch_steps", 512)
+    batch_steps: int = with_default(RewardScaleConfig, "batch_steps", 512)
     gradient_steps: int = option(4, "gradient steps after every batch_steps env steps", at_least=1)
     optimiser: Literal["adam", "rmsprop"] = option("adam", "optimiser")
-    reward_norm: Literal["none", "scale", "standardise"] = option(
-        "none",
-        "scale divides rewards by their running standard deviation; standardise also subtracts their running "
-        "mean, which changes the task where episodes differ in length",
-    )
     target_every: int = option(200, "gradient steps between updates of the target network", at_least=1)
     target_rate: float = option(
         1.0, "step of the target network towards the network: 1 copies it", above=0, at_most=1
@@ -64,21 +58,37 @@ def when(condition: Array, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(lambda o, n: jnp.where(condition, n, o), old, new)
 
 
-class RewardScale:
-    """Running statistics of rewards, and rewards normalised by them."""
+def require_places(replay: EpisodeReplay, batch_steps: int, episodes: int, envs: int) -> None:
+    """Refuse a replay of episodes that a rollout might overtake, or that never holds as many as are drawn."""
+    steps = batch_steps // envs
+    if replay.places(envs) <= steps:
+        raise PhalanxError(
+            f"a buffer of {replay.capacity} episodes is too small for rollouts of {steps} steps in "
+            f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
+        )
+    if episodes > replay.capacity:
+        raise PhalanxError(f"episodes={episodes} is more than a buffer of {replay.capacity} can hold")
 
-    def __init__(self, kind: str):
-        self.kind = kind
 
-    def update(self, norm: RunningNorm, reward: Array) -> RunningNorm:
-        """Update the statistics with the rewards of a rollout (T, B, A)."""
-        if self.kind == "none":
-            return norm
-        return norm.update(reward.mean()[None], reward.var()[None], REWARD_DECAY)
+def as_rollout(episodes: Episodes, memory: Array) -> Transition:
+    """N whole episodes as a rollout (L, N, ...), whose first steps have the `memory` (N, A, H).
 
-    def apply(self, reward: Array, norm: RunningNorm) -> Array:
-        """Rewards (..., A) as they are learnt from."""
-        if self.kind == "none":
-            return reward
-        mean = norm.mean[0] if self.kind == "standardise" else 0.0
-        return (reward - mean) / norm.std[0]
+    Its steps that are not `episodes.valid` belong to no episode.
+    """
+    seen, then = (
+        jax.tree.map(lambda x, rows=rows: x[rows], episodes.observation)
+        for rows in (slice(None, -1), slice(1, None))
+    )
+    return Transition(
+        observation=seen,
+        first=episodes.first[:-1],
+        memory=jnp.broadcast_to(memory, (len(episodes.valid), *memory.shape)),
+        action=episodes.action,
+        extras={},
+        reward=episodes.reward,
+        terminated=episodes.terminated,
+        truncated=episodes.last & ~episodes.terminated,
+        next_observation=then,
+        info={},
+        agent_terminated=episodes.agent_terminated,
+    )

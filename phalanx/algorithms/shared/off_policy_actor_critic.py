@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters, without_replay
-from phalanx.algorithms.shared.exploration import NoisyPolicy
-from phalanx.algorithms.shared.off_policy import OffPolicyConfig, RewardScale, moved, when
+from phalanx.algorithms.shared.noise import NoisyPolicy
+from phalanx.algorithms.shared.off_policy import OffPolicyConfig, moved, when
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.q_critic import SEES, ActionCode, CriticView, QCritic
+from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import NetworkActor, Rewards, make_optimiser, require_one_team, summary
 from phalanx.config import option, with_default
-from phalanx.data.normalise import RunningNorm
 from phalanx.data.step_replay import StepReplay, Steps
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
@@ -82,7 +82,7 @@ class OffPolicyLearner(NamedTuple):
     own: PyTree
     """what an algorithm adds"""
     replay: Steps | None
-    reward_norm: RunningNorm
+    reward_norm: Statistics
     noise: Array
     """() of the next rollout, as in `NoisyPolicy`"""
     gradient_steps: Array
@@ -273,7 +273,7 @@ class OffPolicyActorCritic(Algorithm):
             target=Weights(actor.params, critic.params, mixer.params),
             own=self.init_own(),
             replay=self.replay.init(envs),
-            reward_norm=RunningNorm.start(1),
+            reward_norm=self.reward_scale.start(),
             noise=self.exploration(Clock(jnp.float32(-self.config.batch_steps), jnp.float32(1))),
             gradient_steps=jnp.int32(0),
         )
@@ -360,18 +360,17 @@ class OffPolicyActorCritic(Algorithm):
     def networks(self, learner: OffPolicyLearner) -> dict[str, RoleParameters]:
         return {
             "actor": RoleParameters(self.actor_groups, learner.actor.params),
-            # Values are on the scale of the rewards that they were learnt from.
-            "critic": RoleParameters(self.critic.groups, (learner.critic.params, learner.reward_norm)),
+            "critic": RoleParameters(self.critic.groups, learner.critic.params),
             "mixer": RoleParameters(self.mixer_groups, learner.mixer.params),
+            **self.reward_scale.networks(learner.reward_norm),
         }
 
     def with_networks(self, learner: OffPolicyLearner, parameters: Mapping[str, PyTree]) -> OffPolicyLearner:
-        critic, norm = parameters["critic"]
         learner = learner._replace(
             actor=learner.actor._replace(params=parameters["actor"]),
-            critic=learner.critic._replace(params=critic),
+            critic=learner.critic._replace(params=parameters["critic"]),
             mixer=learner.mixer._replace(params=parameters["mixer"]),
-            reward_norm=norm,
+            reward_norm=parameters.get(ROLE, ()),
         )
         return learner._replace(target=learner.weights)
 

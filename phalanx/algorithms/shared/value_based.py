@@ -17,8 +17,10 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters
 from phalanx.algorithms.shared.epsilon_greedy import EpsilonGreedy
-from phalanx.algorithms.shared.off_policy import OffPolicyConfig, RewardScale, moved, when
+from phalanx.algorithms.shared.exploration import Exploration, ExplorationConfig
+from phalanx.algorithms.shared.off_policy import OffPolicyConfig, moved, require_places, when
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.reward_scale import RewardScale, Statistics
 from phalanx.algorithms.shared.team import (
     ExploringPolicy,
     Rewards,
@@ -36,7 +38,6 @@ from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, returns
 from phalanx.ops.programs import at_size
-from phalanx.ops.schedules import linear
 from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
@@ -45,7 +46,7 @@ LONG_EPISODE = 32  # a time limit from which on episodes are packed
 
 
 @dataclass(frozen=True)
-class ValueBasedConfig(OffPolicyConfig):
+class ValueBasedConfig(ExplorationConfig, OffPolicyConfig):
     """The options of every learner of action values."""
 
     network: str = with_default(OffPolicyConfig, "network", "gru")
@@ -78,10 +79,6 @@ class ValueBasedConfig(OffPolicyConfig):
     td_lambda: float = option(0.6, "lambda of lambda-returns", at_least=0, at_most=1)
     double_q: bool = option(True, "choose the next action by the network, value it by the target network")
 
-    epsilon: float = option(1.0, "initial exploration: the share of random actions", at_least=0, at_most=1)
-    epsilon_end: float = option(0.05, "final exploration", at_least=0, at_most=1)
-    epsilon_steps: int = option(50_000, "env steps over which exploration decays", at_least=1)
-
 
 class Weights(NamedTuple):
     """Parameters of the agents' networks, (G, ...), and of the mixer, (1, ...)."""
@@ -97,7 +94,7 @@ class ValueLearner(NamedTuple):
     mixer: TrainState
     target: Weights
     replay: EpisodeBuffer | Steps
-    reward_norm: RunningNorm
+    reward_norm: Statistics
     epsilon: Array
     gradient_steps: Array
 
@@ -120,6 +117,7 @@ class ValueBased(Algorithm):
         if self.team_value:
             require_one_team(type(self).__name__, self.rewards, spec, self.needs_state, instead="iql")
         self.reward_scale = RewardScale(config.reward_norm)
+        self.exploration = Exploration(config)
         self.actor_groups = sharing.groups(config.share, spec)
         self.mixer_groups = sharing.partition(["mixer"])
         # The mean loss of each group of agents, so that groups learn as if alone; or of the team.
@@ -163,16 +161,10 @@ class ValueBased(Algorithm):
 
     def check(self, envs: int) -> None:
         c = self.config
-        steps = c.batch_steps // envs
         if isinstance(self.replay, StepReplay):
-            self.replay.require_room(envs, steps)
-        elif self.replay.places(envs) <= steps:
-            raise PhalanxError(
-                f"a buffer of {c.buffer} episodes is too small for rollouts of {steps} steps in "
-                f"{envs} environments: use buffer={steps * envs}, or a smaller batch_steps"
-            )
-        if c.episodes > c.buffer:
-            raise PhalanxError(f"episodes={c.episodes} is more than a buffer of {c.buffer} can hold")
+            self.replay.require_room(envs, c.batch_steps // envs)
+        else:
+            require_places(self.replay, c.batch_steps, c.episodes, envs)
 
     # What an algorithm adds
 
@@ -241,7 +233,7 @@ class ValueBased(Algorithm):
             target=target,
             replay=kept._replace(priority=priority) if self.by_steps else kept,
             reward_norm=norm,
-            epsilon=linear(c.epsilon, c.epsilon_end, c.epsilon_steps, clock.env_steps + c.batch_steps),
+            epsilon=self.exploration.after(clock, c.batch_steps),
             gradient_steps=steps,
         )
         of_loss, actor_norm, mixer_norm = jax.tree.map(lambda x: jnp.where(enough, x.mean(0), 0.0), logged)

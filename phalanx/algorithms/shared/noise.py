@@ -1,0 +1,24 @@
+"""Exploration of actors on replay: noise, after a warm-up of random actions."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.types import Array, PyTree
+
+
+class NoisyPolicy(NamedTuple):
+    """What acting needs."""
+
+    params: PyTree
+    noise: Array
+    """() how much is explored; infinite in the warm-up, while actions are random"""
+
+
+def explore(key: Array, code: Array, noise: Array) -> Array:
+    """Actions in [-1, 1] with normal noise, clipped; uniform ones where the noise is infinite."""
+    drawn = jax.random.normal(key, code.shape)
+    random = jax.lax.erf(drawn / jnp.sqrt(2.0))  # uniform in [-1, 1], from the same draw
+    warm_up = jnp.isinf(noise)
+    return jnp.where(warm_up, random, (code + jnp.where(warm_up, 0.0, noise) * drawn).clip(-1.0, 1.0))
