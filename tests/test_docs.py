@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 # The page of each algorithm, by the page of its family; what all have in common stands in README.md.
 FAMILIES = {
     "actor_critic.md": {
+        "ppo": "ippo.md",
         "ippo": "ippo.md",
         "mappo": "mappo.md",
         "ia2c": "a2c.md",
@@ -27,7 +28,22 @@ FAMILIES = {
         "coma": "coma.md",
         "mappo_distil": "mappo_distil.md",
     },
-    "q_learning.md": {"iql": "iql.md", "vdn": "vdn.md", "qmix": "qmix.md", "qplex": "qplex.md"},
+    "q_learning.md": {
+        "iql": "iql.md",
+        "ddqn": "ddqn.md",
+        "vdn": "vdn.md",
+        "qmix": "qmix.md",
+        "qplex": "qplex.md",
+    },
+    "off_policy.md": {
+        "ddpg": "ddpg.md",
+        "maddpg": "ddpg.md",
+        "td3": "td3.md",
+        "matd3": "td3.md",
+        "sac": "sac.md",
+        "masac": "sac.md",
+        "facmac": "facmac.md",
+    },
 }
 # Where to look an algorithm up: what is said later is more particular.
 PAGES = {

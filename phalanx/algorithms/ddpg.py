@@ -7,8 +7,8 @@ https://arxiv.org/abs/1706.02275. They differ in one default: what the critic se
 
 from dataclasses import dataclass
 
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.deterministic import Deterministic, DeterministicConfig
-from phalanx.algorithms.shared.q_critic import CriticView
 from phalanx.config import with_default
 
 NAMES = {

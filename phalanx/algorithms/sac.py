@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.noise import NoisyPolicy, explore
 from phalanx.algorithms.shared.off_policy_actor_critic import (
     OffPolicyActorCritic,
@@ -20,7 +21,6 @@ from phalanx.algorithms.shared.off_policy_actor_critic import (
 )
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.policy import PolicyActor
-from phalanx.algorithms.shared.q_critic import CriticView
 from phalanx.algorithms.shared.team import make_optimiser, shared_network
 from phalanx.config import option, with_default
 from phalanx.networks import sharing

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import jax
 
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.deterministic import Deterministic, DeterministicConfig
 from phalanx.algorithms.shared.off_policy_actor_critic import OffPolicyLearner
-from phalanx.algorithms.shared.q_critic import CriticView
 from phalanx.config import option, with_default
 from phalanx.types import Array, Transition
 

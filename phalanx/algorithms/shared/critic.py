@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from phalanx.algorithms.shared.optimiser import TrainState
 from phalanx.algorithms.shared.policy import PolicyConfig
-from phalanx.algorithms.shared.team import Rewards, joined, shared_network
+from phalanx.algorithms.shared.team import Rewards, TeamConfig, joined, shared_network
 from phalanx.config import option
 from phalanx.data.normalise import RunningNorm
 from phalanx.errors import PhalanxError
@@ -51,6 +51,32 @@ class TargetCritic(NamedTuple):
     """() int32: rollouts learnt from so far"""
 
 
+def view_shapes(config: TeamConfig, view: CriticView, spec: EnvSpec) -> tuple[int, dict[str, Any]]:
+    """The entries that a critic with this view sees, and the `picture` and `kind` of its network."""
+    size = {"obs": spec.obs_size, "state": spec.state_size, "state+obs": spec.state_size + spec.obs_size}
+    # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
+    picture = None if view == "state" else spec.obs_shape
+    only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
+    return size[view], {"picture": picture, "kind": "mlp" if only_vector else None}
+
+
+def require_one_value(groups: Groups, view: CriticView, rewards: Rewards, spec: EnvSpec) -> None:
+    """Refuse a critic with one value for agents that learn from different rewards."""
+    if view != "state" or spec.agent_state or spec.common_reward:
+        return
+    if rewards.reward == "own" and groups.count < spec.n_agents:
+        raise PhalanxError(
+            f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
+            f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
+        )
+    team_of = rewards.teams.of_agent
+    if any(len({team_of[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
+        raise PhalanxError(
+            f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
+            f"choose share=team, critic_share=team or critic_view=state+obs"
+        )
+
+
 class Critic:
     """Estimates state values, with sharing of its own."""
 
@@ -64,35 +90,10 @@ class Critic:
         self.groups = sharing.groups(share, spec, "critic_share")
         # A critic that sees only the global state has the same value for all agents of its group.
         self.common_view = config.critic_view == "state" and not spec.agent_state
-        self._require_one_value_a_group()
-        inputs = {
-            "obs": spec.obs_size,
-            "state": spec.state_size,
-            "state+obs": spec.state_size + spec.obs_size,
-        }[config.critic_view]
-        # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
-        picture = None if config.critic_view == "state" else spec.obs_shape
-        only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
+        require_one_value(self.groups, config.critic_view, rewards, spec)
         owners = self.groups.one_each if self.common_view else self.groups
-        kind = "mlp" if only_vector else None
-        self.network = shared_network(config, owners, inputs, 1, head_gain=1.0, kind=kind, picture=picture)
-
-    def _require_one_value_a_group(self) -> None:
-        """Refuse a critic with one value for agents that learn from different rewards."""
-        groups, spec = self.groups, self.spec
-        if not self.common_view or spec.common_reward:
-            return
-        if self.config.reward == "own" and groups.count < spec.n_agents:
-            raise PhalanxError(
-                f"a shared critic that sees only the state cannot tell apart the agents' own rewards of "
-                f"{spec.name}: choose reward=mean, critic_view=state+obs or critic_share=agent"
-            )
-        team_of = self.rewards.teams.of_agent
-        if any(len({team_of[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
-            raise PhalanxError(
-                f"a critic that sees only the state cannot be shared by the teams of {spec.name}: "
-                f"choose share=team, critic_share=team or critic_view=state+obs"
-            )
+        size, shapes = view_shapes(config, config.critic_view, spec)
+        self.network = shared_network(config, owners, size, 1, head_gain=1.0, **shapes)
 
     def view(self, observation: Observation) -> Any:
         """The critic's input, (..., V, F) or a `Picture`: V is the number of values in an environment."""

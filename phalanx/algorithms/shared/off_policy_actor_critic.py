@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters, without_replay
+from phalanx.algorithms.shared.critic import CriticView
 from phalanx.algorithms.shared.noise import NoisyPolicy
 from phalanx.algorithms.shared.off_policy import OffPolicyConfig, moved, when
 from phalanx.algorithms.shared.optimiser import TrainState
-from phalanx.algorithms.shared.q_critic import SEES, ActionCode, CriticView, QCritic
+from phalanx.algorithms.shared.q_critic import SEES, ActionCode, QCritic
 from phalanx.algorithms.shared.reward_scale import ROLE, RewardScale, Statistics
 from phalanx.algorithms.shared.team import NetworkActor, Rewards, make_optimiser, require_one_team, summary
 from phalanx.config import option, with_default

@@ -4,18 +4,17 @@ Critics see actions encoded: one-hot if discrete, scaled to [-1, 1] if continuou
 the agent's own. A critic may be several (twins), whose parameters are (G, E, ...).
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.algorithms.shared.critic import CriticView, require_one_value, view_shapes
 from phalanx.algorithms.shared.team import Rewards, TeamConfig, joined, shared_network
-from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 
-CriticView = Literal["obs", "state", "state+obs"]
 SEES = {
     "obs": "own observation and action",
     "state": "global state and all actions",
@@ -62,15 +61,10 @@ class QCritic:
         self.spec, self.view, self.count, self.outputs = spec, view, count, outputs
         self.groups = sharing.groups(config.share if share == "same" else share, spec, "critic_share")
         self.central = view != "obs"
-        _require_one_value(self.groups, view, rewards, spec)
+        require_one_value(self.groups, view, rewards, spec)
         actions = spec.n_actions * (spec.n_agents - (outputs > 1) if self.central else outputs == 1)
-        seen = {"obs": spec.obs_size, "state": spec.state_size, "state+obs": spec.state_size + spec.obs_size}
-        picture = None if view == "state" else spec.obs_shape
-        # Beside pictures the state is a vector, for which a cnn or a torso for pictures is not made.
-        only_vector = spec.obs_shape is not None and picture is None and config.network != "gru"
-        kind = "mlp" if only_vector else None
-        size = seen[view] + actions
-        self.network = shared_network(config, self.groups, size, outputs, 1.0, picture=picture, kind=kind)
+        size, shapes = view_shapes(config, view, spec)
+        self.network = shared_network(config, self.groups, size + actions, outputs, 1.0, **shapes)
 
     def init(self, key: Array) -> PyTree:
         """Parameters, (G, E, ...)."""
@@ -123,16 +117,3 @@ class QCritic:
         """Q of next observations, each from the memory at its own step: (E, L, N, A, outputs)."""
         seen = self.inputs(observation, actions)
         return jax.vmap(self.network.apply_each, in_axes=(1, None, 0))(params, seen, memories)
-
-
-def _require_one_value(groups: sharing.Groups, view: str, rewards: Rewards, spec: EnvSpec) -> None:
-    """Refuse a critic that has one value for agents that learn from different rewards."""
-    if view != "state" or spec.agent_state or spec.common_reward:
-        return
-    team_of = rewards.teams.of_agent
-    earns = range(spec.n_agents) if rewards.reward == "own" else team_of
-    if any(len({earns[i] for i in groups.members(g)}) > 1 for g in range(groups.count)):
-        raise PhalanxError(
-            f"a shared critic that sees only the state cannot tell apart the rewards of agents of "
-            f"{spec.name}: choose critic_view=state+obs, critic_share=agent, or reward=mean for one team"
-        )
