@@ -129,7 +129,6 @@ TOYS = {
             "qmix": {"share": "all", "network": "mlp"},
             "vdn": {"share": "agent", "target": "td_lambda"},
             "masac": {"share": "all"},
-            "facmac": {"share": "all"},
         },
     ),
     "leave": (

@@ -207,8 +207,11 @@ def test_values_of_what_comes_next_by_hand(name):
 
 
 def test_soft_values_of_discrete_actions_are_means_over_the_policy():
+    """Of a dead agent, which has no action, the value of the first."""
     algorithm = learner_of("sac", "debug/roles")
     batch, learner = steps_of(algorithm), new_learner(algorithm)
+    after = batch.next_observation
+    batch = batch._replace(next_observation=after._replace(avail=after.avail.at[0, 1, 1].set(False)))
     found = np.asarray(jax.jit(algorithm.next_values)(learner, batch, jax.random.key(0)))
     then, never = batch.next_observation, jnp.zeros((1, 5), bool)
     memory = algorithm.actor.initial_memory(5)
@@ -223,7 +226,7 @@ def test_soft_values_of_discrete_actions_are_means_over_the_policy():
         0,
     )
     for n, a in np.ndindex(5, 2):
-        can = np.flatnonzero(then.avail[0, n, a])
+        can = np.flatnonzero(then.avail[0, n, a]) if then.avail[0, n, a].any() else np.array([0])
         likely = np.exp(out[0, n, a, can] - out[0, n, a, can].max())
         likely /= likely.sum()
         expected = sum(p * (q[0, n, a, u] - 0.2 * np.log(p)) for p, u in zip(likely, can, strict=True))

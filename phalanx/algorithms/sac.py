@@ -150,6 +150,7 @@ class SAC(OffPolicyActorCritic):
 
     def mean_over(self, out: Array, avail: Array, q: Array, temperature: Array) -> tuple[Array, Array]:
         """The mean of Q - alpha log pi over all discrete actions, (..., A), and the entropy."""
+        avail = distributions.or_first(avail)
         log_policy = distributions.log_probs(out, avail)
         each = jnp.where(avail, jnp.exp(log_policy) * (q - temperature[:, None] * log_policy), 0.0)
         return each.sum(-1), distributions.entropy(out, avail)

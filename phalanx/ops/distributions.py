@@ -42,6 +42,12 @@ def mode(logits: Array, avail: Array) -> Array:
     return jnp.argmax(jnp.where(avail, finite, -jnp.inf), axis=-1).astype(jnp.int32)
 
 
+def or_first(avail: Array) -> Array:
+    """The same actions; where none is available, the first, which `mode` and `sample` answer: (..., U)."""
+    first = jnp.arange(avail.shape[-1]) == 0
+    return avail | (first & ~avail.any(-1, keepdims=True))
+
+
 def log_probs(logits: Array, avail: Array) -> Array:
     """Log-probabilities of all actions: (..., U). Forbidden ones hold a huge negative number."""
     return jax.nn.log_softmax(mask_logits(logits, avail))
