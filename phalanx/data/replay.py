@@ -9,7 +9,7 @@ Steps: all environments write side by side into one ring of C rows, of whatever 
 sampled is any number of steps in a row, of one environment; one is a single transition.
 
 All are drawn uniformly. Prioritised replay would keep priorities in the buffer, set them in `add` and draw by
-them in `sample`; `NormalisedReplay` (`algorithms/shared/normalised.py`) passes these methods on.
+them in `sample`; `MappedReplay` (`algorithms/shared/wrapped.py`) passes these methods on.
 """
 
 from math import ceil
