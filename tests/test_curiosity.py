@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import build, same, small
+from test_learning import fast, trained
 from test_normalise import Wild
 from test_run import assert_same_end, rows
 
 import phalanx
 from phalanx import registry
+from phalanx.algorithms.shared.fixed import FixedLearner
 from phalanx.algorithms.shared.normalised import Normalised
 from phalanx.algorithms.shared.novelty import ICM, RND, Experience
 from phalanx.data.replay import Episodes
@@ -29,7 +31,7 @@ KINDS = {"icm": ICM, "rnd": RND}
 class Chain(Env):
     """A corridor. Its near end pays 0.01 a step, its far end 1, which random steps do not reach."""
 
-    cells: int = 12
+    cells: int = 16
 
     @cached_property
     def spec(self):
@@ -39,22 +41,26 @@ class Chain(Env):
         )
 
     def reset(self, key):
-        return jnp.int32(0), self._show(jnp.int32(0), 0.0, False)
+        return jnp.int32(0), self._show(jnp.int32(0), 0.0)
 
     def step(self, key, state, actions):
         cell = jnp.clip(state + 2 * actions[0] - 1, 0, self.cells - 1)
-        end = cell == self.cells - 1
-        return cell, self._show(cell, jnp.where(end, 1.0, 0.01 * (cell == 0)), end)
+        return cell, self._show(cell, 1.0 * (cell == self.cells - 1) + 0.01 * (cell == 0))
 
-    def _show(self, cell, reward, terminated):
+    def _show(self, cell, reward):
         seen = jax.nn.one_hot(cell, self.cells)
-        return self.timestep(seen[None], state=seen, reward=reward, terminated=terminated)
+        return self.timestep(seen[None], state=seen, reward=reward)
 
 
 def model(kind, spec, **options):
     """A model that sees the observations of a spec."""
     config = registry.algorithm_config("ippo")(**{"hidden": 16, "curiosity_lr": 3e-3, **options})
     return KINDS[kind](config, spec, spec.obs_size)
+
+
+def begun(novelty, envs):
+    """The state of a model before anything was seen."""
+    return jax.jit(lambda: novelty.init(jax.random.key(0), envs))()
 
 
 def walks(rng, cells, count=64, within=None):
@@ -119,7 +125,7 @@ def random_steps():
 
 def test_the_bonus_of_icm_is_that_of_a_slow_loop(random_steps):
     icm = model("icm", registry.make_env("debug/roles", {}).spec, share="type")
-    state, seen = icm.init(jax.random.key(0), 4), random_steps
+    state, seen = begun(icm, 4), random_steps
     bonus = jax.jit(icm.bonus)(state, seen)
     for t, b, a in np.ndindex(3, 4, 2):
         own = one_of(state.params, a)
@@ -133,7 +139,7 @@ def test_the_bonus_of_icm_is_that_of_a_slow_loop(random_steps):
 def test_the_bonus_of_rnd_is_that_of_a_slow_loop(random_steps):
     """Of two rollouts, the second of which is judged by the statistics of both."""
     rnd = model("rnd", registry.make_env("debug/roles", {}).spec, share="type", gamma=0.8)
-    state, seen = rnd.init(jax.random.key(0), 4), random_steps
+    state, seen = begun(rnd, 4), random_steps
     firsts = np.random.default_rng(1).random((2, 3, 4)) < 0.3
     rollouts = [seen, seen._replace(next_obs=40 * seen.next_obs)]
     so_far, kept, returns = np.zeros((4, 2)), [[], []], [[], []]
@@ -153,7 +159,6 @@ def test_the_bonus_of_rnd_is_that_of_a_slow_loop(random_steps):
             so_far = np.where(first[t][:, None], 0, 0.8 * so_far) + error[t]
             for a in range(2):
                 returns[a] += list(so_far[:, a][counted[t, :, a]])
-    expected = error / np.std(np.array(returns), axis=1) if len(returns[0]) == len(returns[1]) else None
     expected = np.stack([error[..., a] / np.std(returns[a]) for a in range(2)], -1)
     np.testing.assert_allclose(jax.jit(rnd.bonus)(state, rollouts[1]), expected, rtol=2e-3, atol=1e-5)
     assert expected.max() > 0.1
@@ -162,9 +167,9 @@ def test_the_bonus_of_rnd_is_that_of_a_slow_loop(random_steps):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bonus_vanishes_on_what_is_known_and_is_larger_on_what_is_new(kind):
     rng, novelty = np.random.default_rng(0), model(kind, Chain().spec)
-    known, new = walks(rng, 12, within=6), walks(rng, 12)
-    batches = stacked([walks(rng, 12, within=6) for _ in range(150)])
-    start = novelty.init(jax.random.key(0), 64)
+    known, new = walks(rng, 16, within=6), walks(rng, 16)
+    batches = stacked([walks(rng, 16, within=6) for _ in range(150)])
+    start = begun(novelty, 64)
     end, losses = fitted(novelty, start, batches)
     name = "icm_forward_loss" if kind == "icm" else "rnd_loss"
     assert losses[name][-1] < 0.05 * losses[name][0]
@@ -175,7 +180,7 @@ def test_the_bonus_vanishes_on_what_is_known_and_is_larger_on_what_is_new(kind):
 
 def test_the_inverse_model_learns_which_action_was_taken():
     rng, icm = np.random.default_rng(0), model("icm", Chain().spec)
-    _, losses = fitted(icm, icm.init(jax.random.key(0), 64), stacked([walks(rng, 12) for _ in range(100)]))
+    _, losses = fitted(icm, begun(icm, 64), stacked([walks(rng, 16) for _ in range(100)]))
     assert losses["icm_inverse_loss"][0] > 0.6  # by chance log 2
     assert losses["icm_inverse_loss"][-1] < 0.15  # at the ends of the corridor two actions look the same
 
@@ -192,7 +197,7 @@ def test_the_inverse_model_learns_continuous_actions():
         obs, action = rng.normal(size=(1, 64, 1, 2)), rng.uniform(0, 4, (1, 64, 1, 2))
         return experience(*(np.float32(x) for x in (obs, action, obs + action - 2)))
 
-    _, losses = fitted(icm, icm.init(jax.random.key(0), 64), stacked([moves() for _ in range(100)]))
+    _, losses = fitted(icm, begun(icm, 64), stacked([moves() for _ in range(100)]))
     assert losses["icm_inverse_loss"][0] > 0.3
     assert losses["icm_inverse_loss"][-1] < 0.03
 
@@ -201,7 +206,7 @@ def test_the_forward_model_does_not_train_the_features(random_steps, monkeypatch
     """With the inverse model left out of the loss, the encoder stays as it is."""
     icm = model("icm", registry.make_env("debug/roles", {}).spec)
     monkeypatch.setattr(icm, "inverse_error", lambda *_: jnp.zeros((3, 4, 2)))
-    start = icm.init(jax.random.key(0), 4)
+    start = begun(icm, 4)
     end, _ = jax.jit(lambda state: icm.train(state, random_steps, CLOCK))(start)
     assert same(start.params["encoder"], end.params["encoder"])
     assert not same(start.params["forward"], end.params["forward"])
@@ -213,7 +218,8 @@ def test_models_are_shared_as_asked_and_the_target_stays(kind, random_steps):
     novelty = model(kind, spec, share="all", curiosity_share="type")
     assert novelty.groups.names == ("scout", "worker")
     only_scout = random_steps._replace(counted=jnp.ones((3, 4, 2), bool).at[..., 1].set(False))
-    start = novelty.init(jax.random.key(0), 4)
+    never = jnp.zeros((3, 4), bool)
+    start = jax.jit(novelty.observe)(begun(novelty, 4), never, only_scout)
     end, _ = jax.jit(lambda state: novelty.train(state, only_scout, CLOCK))(start)
     changed = jax.tree.map(
         lambda a, b: (a != b).reshape(2, -1).any(-1), *map(novelty.parameters, (start, end))
@@ -234,7 +240,7 @@ def rollout_of(spec, rng, time=6, envs=3):
 
     def seen():
         obs = rng.normal(size=(*rows, n, spec.obs_size))
-        alive = rng.random((*rows, n)) < 0.7
+        alive = jnp.asarray(rng.random((*rows, n)) < 0.7)
         return Observation(
             jnp.float32(obs), jnp.zeros((*rows, spec.state_size)), jnp.ones((*rows, n, 2), bool), alive
         )
@@ -257,8 +263,10 @@ def rollout_of(spec, rng, time=6, envs=3):
 
 
 def listening(env, **options):
-    """A curious algorithm whose inside passes on the rewards that it should learn from, and its update."""
+    """A curious algorithm whose inside only passes on the rewards that it is given, and its update."""
     algorithm = build("ippo", env, **options).algorithm
+    inside = FixedLearner(jnp.int32(0))
+    algorithm.algorithm.init = lambda key, envs: inside
     algorithm.algorithm.update = lambda learner, rollout, key, clock: (learner, {"reward": rollout.reward})
     update = jax.jit(lambda learner, rollout: algorithm.update(learner, rollout, jax.random.key(0), CLOCK))
     return algorithm, update
@@ -267,7 +275,7 @@ def listening(env, **options):
 def test_the_dead_get_no_bonus_and_returns_are_counted():
     """Over two rollouts, the second of which ends no episode."""
     curious, update = listening("debug/leave", icm=True, curiosity_weight=3.0, curiosity_share="agent")
-    rng, learner = np.random.default_rng(0), curious.init(jax.random.key(0), 3)
+    rng, learner = np.random.default_rng(0), jax.jit(lambda: curious.init(jax.random.key(0), 3))()
     so_far, last = np.zeros((3, 2)), np.zeros(2)
     for number in range(2):
         rollout = rollout_of(curious.spec, rng)
@@ -303,12 +311,12 @@ def test_a_common_reward_stays_common():
     curious, update = listening("debug/death", rnd=True)
     rollout = rollout_of(curious.spec, np.random.default_rng(0))
     rollout = rollout._replace(reward=jnp.broadcast_to(rollout.reward[..., :1], rollout.reward.shape))
-    learner = curious.init(jax.random.key(0), 3)
+    learner = jax.jit(lambda: curious.init(jax.random.key(0), 3))()
     _, metrics = update(learner, rollout)
     np.testing.assert_array_equal(metrics["reward"][..., 0], metrics["reward"][..., 1])
     seen = curious._experience(rollout)
-    known = curious.novelty.observe(learner.novelty, rollout.first, seen)
-    mean = curious.novelty.bonus(known, seen).mean(-1)
+    known = jax.jit(curious.novelty.observe)(learner.novelty, rollout.first, seen)
+    mean = jax.jit(curious.novelty.bonus)(known, seen).mean(-1)
     np.testing.assert_allclose(metrics["reward"][..., 0] - rollout.reward[..., 0], mean, rtol=1e-4, atol=1e-6)
 
 
@@ -330,12 +338,13 @@ def test_samples_of_a_replay_get_the_bonus_of_their_valid_steps():
         last=rollout.terminated,
         valid=valid,
     )
-    state = curious.novelty.init(jax.random.key(0), 2)
-    as_steps, as_episodes = (curious._sampled(state, each).reward for each in (rollout, episodes))
+    state = begun(curious.novelty, 2)
+    sampled = jax.jit(lambda state, steps: curious._sampled(state, steps).reward)
+    as_steps, as_episodes = (sampled(state, each) for each in (rollout, episodes))
     assert (as_steps != rollout.reward).any()
     expected = jnp.where(valid[..., None], as_steps, rollout.reward)
     np.testing.assert_allclose(as_episodes, expected, rtol=1e-6)
-    bonus = curious.novelty.bonus(state, curious._experience(rollout))
+    bonus = jax.jit(curious.novelty.bonus)(state, curious._experience(rollout))
     np.testing.assert_allclose(as_steps - rollout.reward, 2 * bonus, rtol=1e-4, atol=1e-5)
 
 
@@ -366,15 +375,15 @@ def after(updates, algorithm, env, **options):
 
 @pytest.mark.parametrize(("algorithm", "more"), [("ippo", {}), ("iql", OFF_POLICY)])
 def test_a_bonus_without_weight_changes_nothing(algorithm, more):
-    """Draws, updates and logged metrics of the algorithm inside are as without curiosity."""
+    """Draws, updates and logged metrics of the algorithm inside are as without curiosity, up to rounding."""
     loop, plain = after(4, algorithm, "debug/two_step", **more)
     assert not hasattr(loop.algorithm, "novelty")
     _, curious = after(4, algorithm, "debug/two_step", icm=True, curiosity_weight=NOTHING, **more)
     inside = curious.learner.learner._replace(replay=curious.learner.replay)
     for one, other in zip(*(jax.tree.leaves(x) for x in (plain.learner, inside)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     for name, value in plain.tally.metrics.items():
-        np.testing.assert_allclose(value, curious.tally.metrics[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(value, curious.tally.metrics[name], rtol=1e-4, atol=1e-4)
     added = set(curious.tally.metrics) - set(plain.tally.metrics)
     assert added == {"intrinsic_reward", "intrinsic_return", "icm_inverse_loss", "icm_forward_loss"}
 
@@ -413,6 +422,14 @@ def test_a_run_is_resumed_to_the_bit_and_evaluated_without_the_bonus(tmp_path, a
     shapes = jax.eval_shape(plain.init_policy, jnp.int32(0))
     policy = phalanx.load(whole.folder, which="last")._params
     assert jax.tree.structure(policy) == jax.tree.structure(shapes)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, None])
+def test_sparse_rewards_are_found_with_curiosity_alone(kind):
+    """The far end of a corridor, for 6 of its steps; without curiosity IPPO stays at the near one."""
+    curiosity = {kind: True, "curiosity_lr": 5e-3} if kind else {}
+    played = trained(build("ippo", Chain(), envs=16, **fast("ippo", **curiosity)), 60)
+    np.testing.assert_allclose(played.returns.mean(), 6.0 if kind else 0.2, rtol=0.05)
 
 
 # What is refused
