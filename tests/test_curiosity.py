@@ -198,7 +198,7 @@ def test_the_inverse_model_learns_continuous_actions():
         return experience(*(np.float32(x) for x in (obs, action, obs + action - 2)))
 
     _, losses = fitted(icm, begun(icm, 64), stacked([moves() for _ in range(100)]))
-    assert losses["icm_inverse_loss"][0] > 0.3
+    assert 0.3 < losses["icm_inverse_loss"][0] < 2  # 5 on the scale of the actions
     assert losses["icm_inverse_loss"][-1] < 0.03
 
 
@@ -326,7 +326,9 @@ def test_samples_of_a_replay_get_the_bonus_of_their_valid_steps():
     rollout = rollout_of(curious.spec, np.random.default_rng(0), time=3, envs=2)._replace(broken=None)
     following = jax.tree.map(lambda x: x[1:], rollout.observation)
     ends = jax.tree.map(lambda x, y: x.at[:-1].set(y), rollout.next_observation, following)
-    rollout = rollout._replace(next_observation=ends)
+    living = jnp.ones((3, 2, 2), bool)
+    ends = ends._replace(alive=living)
+    rollout = rollout._replace(observation=rollout.observation._replace(alive=living), next_observation=ends)
     valid = jnp.array([[True, True], [True, True], [True, False]])
     episodes = Episodes(
         observation=jax.tree.map(lambda x, y: jnp.concatenate([x, y[-1:]]), rollout.observation, ends),
@@ -341,7 +343,7 @@ def test_samples_of_a_replay_get_the_bonus_of_their_valid_steps():
     state = begun(curious.novelty, 2)
     sampled = jax.jit(lambda state, steps: curious._sampled(state, steps).reward)
     as_steps, as_episodes = (sampled(state, each) for each in (rollout, episodes))
-    assert (as_steps != rollout.reward).any()
+    assert (as_steps != rollout.reward).all()
     expected = jnp.where(valid[..., None], as_steps, rollout.reward)
     np.testing.assert_allclose(as_episodes, expected, rtol=1e-6)
     bonus = jax.jit(curious.novelty.bonus)(state, curious._experience(rollout))
