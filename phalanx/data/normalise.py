@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.ops.returns import returns_so_far
 from phalanx.types import Array
 
 MOST_DEVIATIONS = 10.0  # from the mean, of a normalised observation
@@ -101,7 +102,33 @@ class Moments(NamedTuple):
         least = jnp.maximum(1e-5 * jnp.abs(self.mean), 1e-8)
         return jnp.where(self.count > 0, jnp.maximum(jnp.sqrt(self.var), least), jnp.inf)
 
-    def normalise(self, x: Array, group_of: tuple[int, ...]) -> Array:
-        """x (..., A, F) with mean 0 and deviation 1, clipped at 10 deviations; 0 before anything was seen."""
+    def normalise(self, x: Array, group_of: tuple[int, ...], most: float = MOST_DEVIATIONS) -> Array:
+        """x (..., A, F) with mean 0 and deviation 1, clipped at `most`; 0 before anything was seen."""
         which = np.array(group_of)
-        return jnp.clip((x - self.mean[which]) / self.std[which], -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        return jnp.clip((x - self.mean[which]) / self.std[which], -most, most)
+
+
+class ReturnStatistics(NamedTuple):
+    """Of discounted returns up to each step, which rewards are divided by the deviation of."""
+
+    moments: Moments
+    """(G, 1)"""
+    returns: Array
+    """(B, A): the return of each running episode so far"""
+
+    @classmethod
+    def start(cls, groups: int, envs: int, agents: int) -> "ReturnStatistics":
+        """Before anything was seen."""
+        return cls(Moments.start(groups, 1), jnp.zeros((envs, agents)))
+
+    def update(
+        self, first: Array, reward: Array, counted: Array, gamma: float, membership: np.ndarray
+    ) -> "ReturnStatistics":
+        """Take in a rollout: first (T, B), reward and counted (T, B, A), membership (G, A)."""
+        last, returns = returns_so_far(self.returns, first, reward, gamma)
+        moments = self.moments.update(returns[..., None], counted[..., None], membership)
+        return ReturnStatistics(moments, last)
+
+    def scaled(self, reward: Array, group_of: tuple[int, ...]) -> Array:
+        """Rewards (..., A), each divided by the deviation of its group."""
+        return reward / self.moments.std[np.array(group_of), 0]

@@ -5,7 +5,7 @@ holds an episode of at most L steps as L + 1 rows: the last observation of an ep
 row too. An episode can be sampled once it is over; the place after it is then free to be overwritten.
 
 Sampling has two parts: `draw` says what, and `take` fetches it. Who changes samples, such as
-`NormalisedReplay` (`algorithms/shared/normalised.py`), changes what `take` returns.
+`MappedReplay` (`algorithms/shared/wrapped.py`), changes what `take` returns.
 """
 
 from math import ceil

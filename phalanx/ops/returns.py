@@ -80,3 +80,18 @@ def n_step_returns(
         return jnp.where(terminated | stops, one_step, rewards + gamma * following)
 
     return jax.lax.fori_loop(0, n - 1, lengthen, one_step)
+
+
+def returns_so_far(before: Array, first: Array, rewards: Array, gamma: float) -> tuple[Array, Array]:
+    """Discounted returns up to each step: R_t = gamma R_t-1 + r_t, anew where an episode begins.
+
+    From those of running episodes (B, A), `first` (T, B) and rewards (T, B, A). Returns the last, to go on
+    from with the next rollout, and all, (T, B, A).
+    """
+
+    def step(before: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        begins, reward = now
+        so_far = jnp.where(begins[:, None], 0.0, gamma * before) + reward
+        return so_far, so_far
+
+    return jax.lax.scan(step, before, (first, rewards))

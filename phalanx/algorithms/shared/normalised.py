@@ -8,13 +8,11 @@ A rollout is learnt from with the statistics that it was played with, so that th
 one that acted. A replay buffer holds raw steps, and its samples are normalised with the newest statistics.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from phalanx.algorithms.base import (
     Actor,
@@ -23,10 +21,11 @@ from phalanx.algorithms.base import (
     Learner,
     NetworkSummary,
     RoleParameters,
-    without_replay,
 )
+from phalanx.algorithms.shared.curiosity import with_curiosity
 from phalanx.algorithms.shared.team import Rewards, TeamConfig
-from phalanx.data.normalise import Moments
+from phalanx.algorithms.shared.wrapped import Wrapped
+from phalanx.data.normalise import Moments, ReturnStatistics
 from phalanx.data.replay import Episodes
 from phalanx.errors import PhalanxError
 from phalanx.networks.sharing import partition
@@ -36,11 +35,13 @@ OBS, STATE, REWARD = "observation statistics", "state statistics", "reward stati
 
 
 def build(cls: type[Algorithm], config: AlgorithmConfig, spec: EnvSpec) -> Algorithm:
-    """An algorithm as its options say, normalised or not. `spec` is as the networks see it."""
+    """An algorithm as its options say, curious and normalised or not. `spec` is as the networks see it."""
     algorithm = cls(config, spec)
-    if isinstance(config, TeamConfig) and (config.normalise_obs or config.normalise_reward):
-        return Normalised(algorithm, config)
-    return algorithm
+    if not isinstance(config, TeamConfig):
+        return algorithm
+    # Normalised outside: curiosity sees what networks see, and its bonus is not scaled as rewards are.
+    algorithm = with_curiosity(algorithm, config)
+    return Normalised(algorithm, config) if config.normalise_obs or config.normalise_reward else algorithm
 
 
 class InputStatistics(NamedTuple):
@@ -97,15 +98,6 @@ class InputNormaliser:
         return seen.state if self.agent_state else seen.state[..., None, :]
 
 
-class RewardStatistics(NamedTuple):
-    """Of discounted returns."""
-
-    moments: Moments
-    """(G, 1), one for each team"""
-    returns: Array
-    """(B, A): the return of each running episode so far"""
-
-
 class RewardNormaliser:
     """Divides rewards by the standard deviation of the discounted return of the agent's team.
 
@@ -121,26 +113,18 @@ class RewardNormaliser:
         self.rewards = Rewards(config.reward, spec)
         self.teams = self.rewards.teams
 
-    def start(self, envs: int) -> RewardStatistics:
-        return RewardStatistics(Moments.start(self.teams.count, 1), jnp.zeros((envs, self.n_agents)))
+    def start(self, envs: int) -> ReturnStatistics:
+        return ReturnStatistics.start(self.teams.count, envs, self.n_agents)
 
-    def update(self, statistics: RewardStatistics, rollout: Transition) -> RewardStatistics:
+    def update(self, statistics: ReturnStatistics, rollout: Transition) -> ReturnStatistics:
         """Take in a rollout (T, B, ...)."""
-
-        def step(before: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-            first, reward = now
-            so_far = jnp.where(first[:, None], 0.0, self.gamma * before) + reward
-            return so_far, so_far
-
-        earned = rollout.first, self.rewards.of(rollout.reward)
-        last, returns = jax.lax.scan(step, statistics.returns, earned)
+        reward = self.rewards.of(rollout.reward)
         counted = self.rewards.valued(rollout.observation.alive)
-        moments = statistics.moments.update(returns[..., None], counted[..., None], self.teams.membership)
-        return RewardStatistics(moments, last)
+        return statistics.update(rollout.first, reward, counted, self.gamma, self.teams.membership)
 
-    def apply(self, statistics: RewardStatistics, reward: Array) -> Array:
+    def apply(self, statistics: ReturnStatistics, reward: Array) -> Array:
         """Rewards (..., A) as they are learnt from."""
-        return reward / statistics.moments.std[np.array(self.teams.of_agent), 0]
+        return statistics.scaled(reward, self.teams.of_agent)
 
 
 class NormalisedPolicy(NamedTuple):
@@ -190,17 +174,6 @@ class NormalisedActor(Actor):
         return self.actor.preferences(policy.policy, self._see(policy, observation), first, memory)
 
 
-class NormalisedReplay:
-    """A replay buffer of raw steps, whose samples are normalised."""
-
-    def __init__(self, replay: Any, normalise: Callable[[Any], Any]):
-        self.replay, self.normalise = replay, normalise
-        self.add, self.can_sample, self.draw = replay.add, replay.can_sample, replay.draw
-
-    def take(self, buffer: PyTree, drawn: PyTree) -> Any:
-        return self.normalise(self.replay.take(buffer, drawn))
-
-
 class NormalisedLearner(NamedTuple):
     """A learner and the statistics; None where something is not normalised."""
 
@@ -208,50 +181,35 @@ class NormalisedLearner(NamedTuple):
     """of the algorithm inside, without its replay"""
     replay: PyTree
     inputs: InputStatistics | None
-    rewards: RewardStatistics | None
+    rewards: ReturnStatistics | None
 
     @property
     def gradient_steps(self) -> Array:
         return self.learner.gradient_steps
 
 
-class Normalised(Algorithm):
+class Normalised(Wrapped):
     """An algorithm that learns from normalised observations, normalised rewards, or both."""
 
-    Config = TeamConfig
-    action_kinds = frozenset({"discrete", "continuous"})
+    options = "normalise_obs and normalise_reward"
 
     def __init__(self, algorithm: Algorithm, config: TeamConfig):
-        super().__init__(config, algorithm.spec)
-        self.algorithm = algorithm
+        super().__init__(algorithm, config)
         self.inputs = InputNormaliser(self.spec, config.inputs) if config.normalise_obs else None
         self.scale = RewardNormaliser(config, self.spec) if config.normalise_reward else None
         self.actor = NormalisedActor(algorithm.actor, self.inputs)
-        self.optimisers = algorithm.optimisers
-
-    @property
-    def steps_per_update(self) -> int:
-        return self.algorithm.steps_per_update
-
-    def check(self, envs: int) -> None:
-        self.algorithm.check(envs)
 
     def init(self, key: Array, envs: int) -> NormalisedLearner:
-        learner = self.algorithm.init(key, envs)
-        if learner.replay is not None and self.algorithm.replay is None:
-            raise PhalanxError(
-                f"{type(self.algorithm).__name__} has a replay buffer and no `replay` to sample from it by: "
-                f"normalise_obs and normalise_reward cannot be used with it"
-            )
+        learner, replay = self.init_inside(key, envs)
         return NormalisedLearner(
-            learner=without_replay(learner),
-            replay=learner.replay,
+            learner=learner,
+            replay=replay,
             inputs=self.inputs.start() if self.inputs else None,
             rewards=self.scale.start(envs) if self.scale else None,
         )
 
     def policy(self, learner: NormalisedLearner) -> NormalisedPolicy:
-        return NormalisedPolicy(self.algorithm.policy(learner.learner), learner.inputs)
+        return NormalisedPolicy(super().policy(learner), learner.inputs)
 
     def update(self, learner: NormalisedLearner, rollout: Transition, key: Array, clock: Clock):
         inputs, rewards = learner.inputs, learner.rewards
@@ -259,20 +217,16 @@ class Normalised(Algorithm):
             inputs = self.inputs.update(inputs, rollout.observation)
         if self.scale and rewards is not None:
             rewards = self.scale.update(rewards, rollout)
-        algorithm = self.algorithm
-        if algorithm.replay is None:
+        newest = partial(self._normalised, inputs, rewards)
+        if self.replay is None:
             rollout = self._normalised(learner.inputs, rewards, rollout)
-        else:
-            newest = partial(self._normalised, inputs, rewards)
-            algorithm = algorithm.with_replay(NormalisedReplay(algorithm.replay, newest))
-        inner = learner.learner._replace(replay=learner.replay)  # pyright: ignore[reportPrivateUsage]
-        inner, metrics = algorithm.update(inner, rollout, key, clock)
+        learner, metrics = self.update_inside(learner, rollout, key, clock, newest)
         if self.scale and rewards is not None:
             metrics = {**metrics, **self.scale.teams.named({"reward_scale": rewards.moments.std[:, 0]})}
-        return NormalisedLearner(without_replay(inner), inner.replay, inputs, rewards), metrics
+        return learner._replace(inputs=inputs, rewards=rewards), metrics
 
     def _normalised(
-        self, inputs: InputStatistics | None, rewards: RewardStatistics | None, steps: Transition | Episodes
+        self, inputs: InputStatistics | None, rewards: ReturnStatistics | None, steps: Transition | Episodes
     ) -> Any:
         """Steps as they are learnt from: a rollout (T, B, ...), or a sample of a replay buffer."""
         if self.inputs and inputs is not None:
@@ -283,14 +237,10 @@ class Normalised(Algorithm):
             steps = steps._replace(reward=self.scale.apply(rewards, steps.reward))
         return steps
 
-    @property
-    def uses_budget(self) -> bool:
-        return self.algorithm.uses_budget
-
     # Networks work on the scale that they have learnt on: the statistics go with them.
 
     def networks(self, learner: NormalisedLearner) -> dict[str, RoleParameters]:
-        found = dict(self.algorithm.networks(learner.learner))
+        found = dict(super().networks(learner))
         if found and self.inputs and learner.inputs:
             found[OBS] = RoleParameters(self.inputs.groups, learner.inputs.obs)
             found[STATE] = RoleParameters(self.inputs.states, learner.inputs.state)
@@ -302,7 +252,7 @@ class Normalised(Algorithm):
         self, learner: NormalisedLearner, parameters: Mapping[str, PyTree]
     ) -> NormalisedLearner:
         own = {role: found for role, found in parameters.items() if role not in (OBS, STATE, REWARD)}
-        learner = learner._replace(learner=self.algorithm.with_networks(learner.learner, own))
+        learner = super().with_networks(learner, own)
         if learner.inputs:
             learner = learner._replace(inputs=InputStatistics(parameters[OBS], parameters[STATE]))
         if learner.rewards:
@@ -310,5 +260,5 @@ class Normalised(Algorithm):
         return learner
 
     def summary(self) -> list[NetworkSummary]:
-        shown = self.algorithm.summary()
+        shown = super().summary()
         return [each._replace(sees=f"{each.sees}, normalised") for each in shown] if self.inputs else shown

@@ -59,6 +59,16 @@ class TeamConfig(AlgorithmConfig):
         "own", "the reward each agent learns from: its own, or the mean or sum over its team"
     )
 
+    icm: bool = option(False, "curiosity: a bonus for steps whose outcome a forward model predicts badly")
+    rnd: bool = option(
+        False, "curiosity: a bonus for observations whose features, by a random network, are predicted badly"
+    )
+    curiosity_weight: float | None = option(
+        None, "weight of the bonus beside the reward (default: 0.01 with icm, 1 with rnd)", above=0
+    )
+    curiosity_lr: float = option(1e-3, "learning rate of the models of curiosity", above=0)
+    curiosity_share: str = option("same", "who shares a model of curiosity: as share, or same")
+
     gamma: float = option(0.99, "discount factor", at_least=0, at_most=1)
     lr: float = option(5e-4, "learning rate of the actor (and of a mixer)", above=0)
     lr_decay: bool = option(False, "decay all learning rates linearly to zero over lr_horizon")
