@@ -273,6 +273,20 @@ def test_a_replay_that_is_full_resumes_to_the_bit(tmp_path):
     assert rows(whole) == rows(half)
 
 
+def test_prioritised_steps_resume_to_the_bit(tmp_path):
+    """A ring that has gone round, its priorities, target networks and temperatures; and curiosity on top."""
+    options = {"algorithm": "masac", "env": "debug/two_step", "buffer": 96, "batch_size": 8, "warm_up": 64}
+    options |= {"priority": 0.6, "gradient_steps": 2, "rnd": True}
+    whole = small(tmp_path / "whole", steps=512, **options)
+    half = small(tmp_path / "half", steps=256, **options)
+    _, arrays = last_arrays(half.folder)
+    assert (arrays[".priority"] > 0).all()
+    assert len(np.unique(arrays[".priority"])) > 20
+    phalanx.resume(half.folder, 512, quiet=True)
+    assert_same_end(whole.folder, half.folder)
+    assert rows(whole) == rows(half)
+
+
 # Checkpoints
 
 
