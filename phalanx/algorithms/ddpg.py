@@ -30,3 +30,4 @@ class DDPG(Deterministic):
 
 ALGORITHMS = {"ddpg": DDPG, "maddpg": DDPG}
 CONFIGS = {"ddpg": DeterministicConfig, "maddpg": MADDPGConfig}
+PRESETS = {"ddpg": "sac"}  # whose presets it has, besides its own

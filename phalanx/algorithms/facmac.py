@@ -44,3 +44,4 @@ class FACMAC(Deterministic):
 
 
 ALGORITHM = FACMAC
+PRESETS = {"facmac": "maddpg"}  # whose presets it has, besides its own

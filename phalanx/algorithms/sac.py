@@ -190,3 +190,4 @@ class SAC(OffPolicyActorCritic):
 
 ALGORITHMS = {"sac": SAC, "masac": SAC}
 CONFIGS = {"sac": SACConfig, "masac": MASACConfig}
+PRESETS = {"masac": "maddpg"}  # whose presets it has, besides its own

@@ -63,3 +63,4 @@ class TD3(Deterministic):
 
 ALGORITHMS = {"td3": TD3, "matd3": TD3}
 CONFIGS = {"td3": TD3Config, "matd3": MATD3Config}
+PRESETS = {"td3": "sac", "matd3": "maddpg"}  # whose presets it has, besides its own
