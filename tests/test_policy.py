@@ -127,9 +127,13 @@ def test_teams_of_version_0_1_load_under_the_new_names(tmp_path, small_run):
 
 def test_every_algorithm_declares_what_it_acts_on():
     for name in ALGORITHMS:
+        config = registry.algorithm_config(name)
+        whole = {
+            key: value for key, value in {"burn_in": 0, "replay": "episodes"}.items() if hasattr(config, key)
+        }
         for network in ("mlp", "gru"):
-            if hasattr(registry.algorithm_config(name), "network"):
-                acts_on = build(name, "debug/two_step", network=network).algorithm.actor.acts_on
+            if hasattr(config, "network"):
+                acts_on = build(name, "debug/two_step", network=network, **whole).algorithm.actor.acts_on
                 assert ("memory" in acts_on) == (network == "gru")
                 assert "state" not in acts_on
     assert api.untrained("heuristic", "battle/2m_vs_1m", {})[0].algorithm.actor.acts_on >= {"state"}
