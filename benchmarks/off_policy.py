@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,8 @@ SIZES = {"hidden": 256, "batch_size": 256, "warm_up": 1000, "buffer": 100_000}
 
 def ours(algorithm: str, env: str, steps: int, seeds: int, envs: int) -> Callable[[], float]:
     """Training of `steps` env steps with as many gradient steps: seconds of a turn."""
-    config = registry.algorithm_config(algorithm)(**SIZES, batch_steps=envs, gradient_steps=envs)
+    options: dict[str, Any] = {**SIZES, "batch_steps": envs, "gradient_steps": envs}
+    config = registry.algorithm_config(algorithm)(**options)
     bare = registry.make_env(env, {})
     learner = build(registry.algorithm(algorithm), config, policy_spec(bare.spec, **config.inputs))
     loop = Loop(collector_for(bare, learner, envs))
