@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.algorithms.shared.critic import CriticView
-from phalanx.algorithms.shared.noise import NoisyPolicy, explore
+from phalanx.algorithms.shared.noise import NoisyPolicy, explore, explore_discrete
 from phalanx.algorithms.shared.off_policy_actor_critic import (
     OffPolicyActorCritic,
     OffPolicyActorCriticConfig,
@@ -73,9 +73,7 @@ class SoftActor(PolicyActor):
         out, memory = self.one_step(policy.params, observation.obs, memory, first)
         avail, dist = observation.avail, self.distribution
         if isinstance(dist, distributions.Categorical):
-            likely = jnp.exp(distributions.log_probs(out, avail))
-            log_policy = distributions.explored(likely, avail, jnp.minimum(policy.noise, 1.0))
-            return distributions.sample(key, log_policy, avail), memory, {}
+            return explore_discrete(key, out, avail, policy.noise), memory, {}
         drawn = dist.sample(key, out, avail)
         # The same draw as a uniform one, while actions are random: atanh undoes the squashing.
         random = jnp.arctanh(0.999 * explore(key, jnp.zeros_like(drawn), policy.noise))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from phalanx.algorithms.shared.noise import NoisyPolicy, explore
+from phalanx.algorithms.shared.noise import NoisyPolicy, explore, explore_discrete
 from phalanx.algorithms.shared.off_policy_actor_critic import (
     OffPolicyActorCritic,
     OffPolicyActorCriticConfig,
@@ -63,9 +63,7 @@ class NoisyActor(NetworkActor):
         if self.code.discrete:
             if greedy:
                 return distributions.mode(out, avail), memory, {}
-            likely = jnp.exp(distributions.log_probs(out, avail))
-            log_policy = distributions.explored(likely, avail, jnp.minimum(policy.noise, 1.0))
-            return distributions.sample(key, log_policy, avail), memory, {}
+            return explore_discrete(key, out, avail, policy.noise), memory, {}
         code = jnp.tanh(out)
         if not greedy:
             code = explore(key, code, policy.noise)
@@ -124,5 +122,5 @@ class Deterministic(OffPolicyActorCritic):
         actions = self.joint(taken, self.relaxed(out, seen.avail, key))
         q = self.q_values(learner.weights, batch, actions)[0]
         size = jnp.where(seen.avail, jnp.square(out), 0.0).sum(-1) / jnp.maximum(seen.avail.sum(-1), 1)
-        logged = {"policy_loss": -q + jnp.zeros_like(size), "output_size": size}
+        logged = {"policy_loss": jnp.broadcast_to(-q, size.shape), "output_size": size}
         return -q + self.config.output_penalty * size, logged

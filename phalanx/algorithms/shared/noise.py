@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from phalanx.ops import distributions
 from phalanx.types import Array, PyTree
 
 
@@ -14,6 +15,13 @@ class NoisyPolicy(NamedTuple):
     params: PyTree
     noise: Array
     """() how much is explored; infinite in the warm-up, while actions are random"""
+
+
+def explore_discrete(key: Array, logits: Array, avail: Array, noise: Array) -> Array:
+    """Draw from a softmax policy of which the share `noise` is uniform: (..., U) -> (...)."""
+    policy = jnp.exp(distributions.log_probs(logits, avail))
+    log_policy = distributions.explored(policy, avail, jnp.minimum(noise, 1.0))
+    return distributions.sample(key, log_policy, avail)
 
 
 def explore(key: Array, code: Array, noise: Array) -> Array:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.shared.optimiser import TrainState
+from phalanx.algorithms.shared.q_critic import ActionCode
 from phalanx.algorithms.shared.team import TeamConfig, make_optimiser, shared_network
 from phalanx.data.normalise import Moments, ReturnStatistics
 from phalanx.networks import dense, sharing
@@ -50,6 +51,7 @@ class Novelty(ABC):
         self.config, self.spec, self.inputs = config, spec, inputs
         share = config.share if config.curiosity_share == "same" else config.curiosity_share
         self.groups = sharing.groups(share, spec, "curiosity_share")
+        self.code = ActionCode(spec)
         self.optimiser = make_optimiser(config, self.groups, config.curiosity_lr)
         # A single observation is judged, without memory.
         kind = "cnn" if config.network == "cnn" else "mlp"
@@ -147,22 +149,16 @@ class ICM(Novelty):
     def inverse_error(self, params: PyTree, seen: Experience, before: Array, after: Array) -> Array:
         """Of the action between two features: (T, B, A)."""
         out = self.dense(params["inverse"], before, after)
-        if self.spec.action_kind == "discrete":
+        if self.code.discrete:
             return -distributions.chosen(distributions.log_probs(out, seen.avail), seen.action)
-        return jnp.where(seen.avail, losses.squared(out - self._action(seen)), 0.0).sum(-1)
+        return jnp.where(
+            seen.avail, losses.squared(out - self.code.encode(seen.action, seen.avail)), 0.0
+        ).sum(-1)
 
     def forward_error(self, params: PyTree, seen: Experience, before: Array, after: Array) -> Array:
         """Of the features after an action, half their squared distance: (T, B, A)."""
-        expected = self.dense(params["forward"], before, self._action(seen))
+        expected = self.dense(params["forward"], before, self.code.encode(seen.action, seen.avail))
         return losses.squared(expected - after).sum(-1)
-
-    def _action(self, seen: Experience) -> Array:
-        """Actions as a vector (T, B, A, U): one-hot, or their range scaled to -1 and 1."""
-        if self.spec.action_kind == "discrete":
-            return jax.nn.one_hot(seen.action, self.spec.n_actions)
-        low, high = self.spec.action_range
-        scaled = (2 * seen.action - high - low) / (high - low)
-        return jnp.where(seen.avail, scaled, 0.0)
 
 
 class RNDState(NamedTuple):

@@ -235,9 +235,8 @@ class OffPolicyActorCritic(Algorithm):
         c = self.config
         after = self.next_values(learner, batch, key)
         reward = batch.reward[..., :1] if self.team_value else batch.reward
-        ends, cuts = self.rewards.terminated(batch), batch.truncated[..., None]
-        if self.team_value:
-            ends = batch.terminated[..., None]
+        ends = batch.terminated[..., None] if self.team_value else self.rewards.terminated(batch)
+        cuts = batch.truncated[..., None]
         return returns.n_step_returns(reward, after, ends, cuts, c.gamma, c.n_steps)
 
     def critic_loss(
