@@ -422,7 +422,7 @@ def test_a_run_is_resumed_to_the_bit_and_evaluated_without_the_bonus(tmp_path, a
     # Nothing of it is in a team.
     plain = build(algorithm, "debug/two_step", **more)
     shapes = jax.eval_shape(plain.init_policy, jnp.int32(0))
-    policy = phalanx.load(whole.folder, which="last")._params
+    policy = phalanx.load(whole.folder, which="last").params
     assert jax.tree.structure(policy) == jax.tree.structure(shapes)
 
 

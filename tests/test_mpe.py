@@ -452,7 +452,7 @@ def test_where_teams_compete_the_last_parameters_are_taken(tmp_path, monkeypatch
         "ippo", "mpe/simple_push", steps=256, envs=4, eval_every=64, eval_episodes=4, final_episodes=4,
         preset="none", out=tmp_path / "run", quiet=True, **SMALL,
     )  # fmt: skip
-    last, best, default = (phalanx.load(run.folder, which=which)._params for which in ("last", "best", None))
+    last, best, default = (phalanx.load(run.folder, which=which).params for which in ("last", "best", None))
     assert same(default, last)
     assert not same(last, best)
 

@@ -202,8 +202,8 @@ def test_a_run_is_resumed_to_the_bit_and_exported(tmp_path, algorithm, more):
 
     phalanx.export(whole.folder, tmp_path / "team.zip", which="last")
     policy, team = phalanx.load(whole.folder, which="last"), phalanx.load_team(tmp_path / "team.zip")
-    assert same(policy._params, team._params)
-    assert same(policy._params.inputs, jax.tree.map(lambda x: x[0], statistics))
+    assert same(policy.params, team.params)
+    assert same(policy.params.inputs, jax.tree.map(lambda x: x[0], statistics))
     obs = np.random.default_rng(0).random((9, 2, 3)).astype(np.float32)
     np.testing.assert_array_equal(policy.act(obs)[0], team.act(obs)[0])
 
