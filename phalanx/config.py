@@ -17,7 +17,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from phalanx.errors import PhalanxError, suggest
 
@@ -89,6 +89,21 @@ class RunConfig:
     step_timeout: float = option(
         60.0, "seconds after which a worker that hangs in a step is replaced", above=0
     )
+    opponent: str = option(
+        "",
+        "who plays the other side in training: self, past (past selves), random, heuristic, script, a run "
+        "folder, an exported team, or a pool of them, FILE.toml (default: the environment's own script, or "
+        "all sides learn)",
+    )
+    side: str = option("", "the side that learns, with an opponent (default: the first)")
+    opponent_greedy: bool = option(False, "opponents act greedily, and do not draw their actions")
+    opponent_pool: int = option(16, "past selves that are kept", at_least=1, at_most=4096)
+    opponent_draw: Literal["uniform", "newest", "hard"] = option(
+        "uniform",
+        "how past selves are drawn: uniform; newest: every other time the newest; hard: those that win more",
+    )
+    opponents_at_once: int = option(4, "past selves that play in one rollout", at_least=1)
+    snapshot_every: int = option(50_000, "env steps between past selves", at_least=1)
     keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
     init_from: str = option("", "run folder to take the initial networks from (its last parameters)")
     tensorboard: bool = option(True, "also log to TensorBoard")

@@ -18,6 +18,8 @@ from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.own import named_or_own
 from phalanx.errors import PhalanxError
+from phalanx.opponents.make import Team
+from phalanx.teams import load_team
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training.loop import Carry
 from phalanx.training.programs import carry_shapes
@@ -61,7 +63,7 @@ def resolve(
     built = given or registry.make_env(env, resolved.env)
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
-    return set_up(resolved, built)
+    return set_up(resolved, built, load_opponent)
 
 
 def _as_env(env: Any) -> str | AnyEnv:
@@ -156,7 +158,7 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     if env is not None:
         _require_sound(env, type(env).__name__)
         resolved = resolved._replace(env=recorded)
-    setup = set_up(resolved, env or registry.make_env(name, resolved.env))
+    setup = set_up(resolved, env or registry.make_env(name, resolved.env), load_opponent)
     version = setup.env.spec.version
     if version != facts.get("env_version", version):
         raise PhalanxError(
@@ -277,6 +279,20 @@ def team_of(
         raise PhalanxError(f"{run} has the seeds {', '.join(map(str, setup.seeds))}, not {seed}")
     index = setup.seeds.index(seed)
     return setup, jax.tree.map(lambda p: p[index], policies)
+
+
+def load_opponent(what: str) -> Team:
+    """A trained team to play the other side: the first seed of a run folder, or an exported team."""
+    if is_run(what):
+        setup, params = team_of(what, None, None, None, None)
+        return Team(what, setup.env.spec, setup.algorithm, params)
+    if Path(what).suffix == ".zip":
+        policy = load_team(what)
+        return Team(what, policy.spec, policy.algorithm, policy.params)
+    raise PhalanxError(
+        f"there is no opponent {what!r}: use self, past, random, heuristic, script, a run "
+        f"folder, an exported team (.zip) or a pool (.toml)"
+    )
 
 
 def is_run(what: str | Path) -> bool:

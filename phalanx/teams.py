@@ -12,7 +12,7 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,13 @@ from phalanx import __version__, device, registry
 from phalanx.algorithms.base import Algorithm
 from phalanx.algorithms.shared.normalised import build
 from phalanx.config import renamed
-from phalanx.envs.base import Env, no_action, own_actions
+from phalanx.envs.base import Env, own_actions
 from phalanx.envs.host.base import HostSource
-from phalanx.envs.wrappers import policy_input, policy_spec
+from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
+from phalanx.opponents.rival import Rival, RivalMemory
 from phalanx.training.setup import Setup
 from phalanx.types import Array, EnvSpec, Observation, PyTree
-
-
-class PolicyMemory(NamedTuple):
-    """What a team remembers between two calls of `Policy.act`."""
-
-    network: PyTree
-    last_action: Array
 
 
 class Policy:
@@ -46,38 +40,25 @@ class Policy:
         self.env = env
         """the environment that it was trained in; None if it was loaded from a file"""
         self.spec = spec
-        self._algorithm = algorithm
-        self._inputs = algorithm.config.inputs
-        self._params = params
+        self.algorithm = algorithm
+        self.params = params
+        self._rival = Rival(spec, algorithm)
         self._act = jax.jit(self._act_batch, static_argnames="greedy")
 
     @property
     def acts_on(self) -> frozenset[str]:
         """What `act` must be given: `observation`, and perhaps `state` and `memory`."""
-        last_action = {"memory"} if self._inputs["last_action"] else set()
-        return self._algorithm.actor.acts_on | last_action
+        last_action = {"memory"} if self.algorithm.config.inputs["last_action"] else set()
+        return self.algorithm.actor.acts_on | last_action
 
     def _act_batch(self, obs, state, memory, avail, alive, first, key, greedy):
-        none_yet = no_action(self.spec)
-        begins = first.reshape(-1, *[1] * none_yet.ndim)
-        seen = policy_input(
-            obs,
-            alive,
-            jnp.where(begins, none_yet, memory.last_action),
-            self.spec,
-            self._inputs["agent_id"],
-            self._inputs["last_action"],
-        )
-        observation = Observation(seen, state, avail, alive)
-        action, network, _ = self._algorithm.actor.act(
-            self._params, observation, first, memory.network, key, greedy
-        )
-        return action, PolicyMemory(network, action)
+        observation = Observation(obs, state, avail, alive)
+        return self._rival.act(self.params, observation, first, memory, key, greedy)
 
     def act(
         self,
         obs: Any,
-        memory: PolicyMemory | None = None,
+        memory: RivalMemory | None = None,
         avail: Any = None,
         alive: Any = None,
         *,
@@ -85,7 +66,7 @@ class Policy:
         first: Any = None,
         greedy: bool = True,
         key: Array | None = None,
-    ) -> tuple[np.ndarray, PolicyMemory]:
+    ) -> tuple[np.ndarray, RivalMemory]:
         """Choose an action for every agent; returns (actions, memory).
 
         `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it; a picture has
@@ -104,9 +85,7 @@ class Policy:
             )
         first = self._begins(first, memory, batch)
         if memory is None:
-            none_yet = no_action(self.spec)
-            none_yet = jnp.broadcast_to(none_yet, (batch, *none_yet.shape))
-            memory = PolicyMemory(self._algorithm.actor.initial_memory(batch), none_yet)
+            memory = self._rival.start(batch)
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key
@@ -138,7 +117,7 @@ class Policy:
             ) from None
         return obs, avail.astype(bool), alive.astype(bool)
 
-    def _begins(self, first: Any, memory: PolicyMemory | None, batch: int) -> np.ndarray:
+    def _begins(self, first: Any, memory: RivalMemory | None, batch: int) -> np.ndarray:
         """Which episodes begin, (B,): all without a memory, else those that `first` names."""
         if first is None:
             return np.full(batch, memory is None)
@@ -153,7 +132,7 @@ class Policy:
         """The global state of each episode, (B, X) or (B, A, X); zeros where nothing acts on it."""
         spec = self.spec
         shape = (spec.n_agents, spec.state_size) if spec.agent_state else (spec.state_size,)
-        if "state" not in self._algorithm.actor.acts_on:
+        if "state" not in self.algorithm.actor.acts_on:
             return np.zeros((batch, *shape), np.float32)
         if state is None:
             raise PhalanxError(

@@ -104,7 +104,7 @@ def test_a_run_by_their_names_trains_resumes_and_loads(site):
     assert "pay = 2.0" in text
     phalanx.resume(run.folder, 32, quiet=True)
     assert run.metrics()[-1]["env_steps"] == 32
-    assert type(phalanx.load(run.folder)._algorithm).__name__ == "Lazy"
+    assert type(phalanx.load(run.folder).algorithm).__name__ == "Lazy"
 
 
 def test_names_without_a_family_and_objects_are_found_too(site):

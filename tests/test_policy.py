@@ -144,12 +144,12 @@ def test_old_names_of_arguments_still_work_with_a_warning(small_run, tmp_path, c
     new = phalanx.load(small_run.folder, trained_seed=1)
     with pytest.warns(FutureWarning, match=r"load\(seed=...\) is now trained_seed"):
         old = phalanx.load(small_run.folder, seed=1)  # type: ignore[call-arg]
-    assert same(new._params, old._params)
-    assert not same(new._params, phalanx.load(small_run.folder)._params)
+    assert same(new.params, old.params)
+    assert not same(new.params, phalanx.load(small_run.folder).params)
     with pytest.warns(FutureWarning, match="is now trained_seed"):
         phalanx.export(small_run.folder, tmp_path / "a.zip", team=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="its old name"):
         phalanx.load(small_run.folder, seed=1, trained_seed=1)  # type: ignore[call-arg]
     assert cli.run(["export", str(small_run.folder), str(tmp_path / "b.zip"), "--team", "1"]) == 0
     assert "--team is now --trained-seed" in caplog.text
-    assert same(phalanx.load_team(tmp_path / "b.zip")._params, new._params)
+    assert same(phalanx.load_team(tmp_path / "b.zip").params, new.params)

@@ -17,6 +17,7 @@ COMMANDS = {
     "watch": "write an HTML page that plays episodes of one run, or of two side by side",
     "record": "write trajectories of a run to a file",
     "export": "write the trained policies of a run to one file",
+    "play": "let teams play each other: phalanx play RUN RUN random --env battle/3m",
     "plot": "plot the learning curves of one or more runs",
     "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
     "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",

@@ -199,6 +199,18 @@ class AutoReset:
         return where_any(over, lambda key: self.reset(jax.random.split(key)[1]), key, ongoing), step
 
 
+def bare_state(state: PyTree) -> PyTree:
+    """The state of the bare environment within that of the wrappers that `prepare` stacks."""
+    return bare_state(state.inner) if hasattr(state, "inner") else state
+
+
+def with_bare_state(state: PyTree, bare: PyTree) -> PyTree:
+    """The state of the wrappers with another one of the bare environment."""
+    if not hasattr(state, "inner"):
+        return bare
+    return state._replace(inner=with_bare_state(state.inner, bare))
+
+
 def prepare(env: Env, agent_id: bool = False, last_action: bool = False) -> AutoReset:
     """Stack the wrappers around a bare environment, ready to be batched and collected from."""
     return AutoReset(PolicyInput(EpisodeStatistics(TimeLimit(env)), agent_id, last_action))

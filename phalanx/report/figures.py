@@ -165,7 +165,8 @@ def _efficiency(axis: Any, result: Comparison) -> None:
 
 
 @contextmanager
-def _figure(rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Any, Any]]:
+def drawing(rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Any, Any]]:
+    """A figure in the style of the reports, and its axes, (rows, columns)."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -185,7 +186,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
     rows = -(-len(panels) // columns)
     width, height = (max(panel.size[i] for panel in panels) for i in (0, 1))
     files = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
-    with _figure(rows, columns, (width * columns, height * rows)) as (figure, axes):
+    with drawing(rows, columns, (width * columns, height * rows)) as (figure, axes):
         for axis, panel in zip(axes.flat, panels, strict=False):
             panel.draw(axis)
             axis.set_title(panel.title)
@@ -204,7 +205,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
 def inline(panel: Panel, name: str) -> str:
     """A panel as SVG for a page: its colours are the page's, so that it is readable by day and by night."""
     text = io.StringIO()
-    with _figure(1, 1, panel.size) as (figure, axes):
+    with drawing(1, 1, panel.size) as (figure, axes):
         panel.draw(axes[0][0])
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = text.getvalue()

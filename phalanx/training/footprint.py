@@ -20,6 +20,7 @@ def memory_parts(setup: Setup) -> dict[str, int]:
     held = {
         "learner": (carry.without_replay().learner, carry.best),
         **({} if replay is None else {"replay": replay}),
+        **({} if carry.opponent is None else {"opponents": carry.opponent}),
         "environments": carry.actors,
         "rollout": setup.loop.shapes[1],
     }
@@ -63,6 +64,8 @@ def _smaller(run: RunConfig, parts: Mapping[str, int], share: float) -> str:
     largest = max(parts, key=lambda part: parts[part])
     if largest == "learner":
         return "try smaller networks"
+    if largest == "opponents":
+        return f"try --opponent-pool {max(1, int(run.opponent_pool * share))}"
     if largest == "replay":
         return f"try a buffer {math.ceil(1 / share)} times smaller"
     return f"try a batch {math.ceil(1 / share)} times smaller, or fewer environments"

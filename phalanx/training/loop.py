@@ -62,6 +62,8 @@ class Carry(NamedTuple):
     tally: Tally
     """sums since the last evaluation"""
     best: Best
+    opponent: PyTree = None
+    """who plays the other side, if anybody does: see `phalanx.opponents`"""
 
     def without_replay(self) -> "Carry":
         """All but the replay buffer, which only learning needs, and which is large."""
@@ -74,6 +76,7 @@ class Loop:
     def __init__(self, collector: Collector):
         self.collector = collector
         self.algorithm: Algorithm = collector.algorithm
+        self.opponents = collector.opponents if isinstance(collector, Compiled) else None
         self.length = self.algorithm.steps_per_update // collector.envs
         # Traced once although used twice, for shapes and in a program, which is the same as without it.
         self._learn = jax.jit(lambda *args: self.algorithm.update(*args), inline=True)
@@ -111,6 +114,7 @@ class Loop:
         episodes = EpisodeSums(
             jnp.int32(0), jnp.zeros(self.collector.spec.n_agents), jnp.float32(0), jnp.float32(0)
         )
+        policy = self.algorithm.policy(learner)
         return Carry(
             learner=learner,
             actors=actors,
@@ -118,7 +122,8 @@ class Loop:
             updates=jnp.int32(0),
             episodes=jnp.int32(0),
             tally=Tally(jnp.int32(0), episodes, metrics, jnp.int32(0)),
-            best=Best(self.algorithm.policy(learner), jnp.float32(-jnp.inf)),
+            best=Best(policy, jnp.float32(-jnp.inf)),
+            opponent=None if self.opponents is None else self.opponents.init(policy),
         )
 
     def init_policy(self, seed: Array) -> PyTree:
@@ -137,17 +142,24 @@ class Loop:
         if collected is None:
             assert isinstance(self.collector, Compiled)
             policy = self.algorithm.policy(carry.learner)
-            collected = self.collector.collect_one(policy, carry.actors, self.length)
+            playing = self.opponents and self.opponents.playing(carry.opponent, policy)
+            collected = self.collector.collect_one(policy, carry.actors, self.length, playing=playing)
         actors, rollout = collected
         key, update_key = jax.random.split(carry.key)
         done = carry.updates.astype(jnp.float32)
         clock = Clock(done * self.algorithm.steps_per_update, budget)
         learner, metrics = self._learn(carry.learner, rollout, update_key, clock)
         episodes = _ended(rollout.completed, rollout.info)
+        opponent = carry.opponent
+        if self.opponents is not None:
+            policy, rival_key = self.algorithm.policy(learner), jax.random.fold_in(update_key, 1)
+            env_steps = clock.env_steps + self.algorithm.steps_per_update
+            opponent = self.opponents.learnt(opponent, policy, rollout, rival_key, env_steps)
         seen, tally = rollout.observation, carry.tally
         return carry._replace(
             learner=learner,
             actors=actors,
+            opponent=opponent,
             key=key,
             updates=carry.updates + 1,
             episodes=carry.episodes + episodes.ended,

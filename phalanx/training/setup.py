@@ -12,13 +12,17 @@ from phalanx.algorithms.shared.normalised import build
 from phalanx.algorithms.shared.optimiser import require_learning
 from phalanx.config import Resolved, RunConfig, convert, options_of
 from phalanx.envs.base import Env
+from phalanx.envs.battle.env import Battle
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.task import HostTask
+from phalanx.envs.sides import OneSide
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
+from phalanx.opponents.make import Load, learners_env, opponents_of, side_of
 from phalanx.report.console import table
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
+from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.loop import Loop
 
 # Options of a run that say where host environments are stepped, and the fields of a `Placement` for them.
@@ -59,20 +63,42 @@ class Setup(NamedTuple):
         return max(1, round(self.config.eval_every / self.algorithm.steps_per_update))
 
 
-def set_up(resolved: Resolved, env: Env | HostSource) -> Setup:
-    """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet."""
+def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) -> Setup:
+    """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet.
+
+    `load` loads a team that is to play the other side.
+    """
     run = resolved.run
     env = _placed(env, run, resolved.origins["run"])
+    side = _learning_side(run, env)
+    if side is not None and isinstance(env, Env):
+        env = learners_env(env, side)
     registry.require_fit(run.algorithm, env.spec)
     cls = registry.algorithm(run.algorithm)
-    make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
-    parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
+    if side is not None and load is not None:
+        parts = _make_parts_with_opponents(cls, resolved.algorithm, env, side, run, load)
+    else:
+        make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
+        parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
     _require_sizes(run, parts.algorithm)
     parts.algorithm.check(run.envs)
     require_learning(parts.algorithm.optimisers, run.steps)
     if run.eval_every is None:
         run = dataclasses.replace(run, eval_every=max(1, run.steps // 20))
     return Setup(resolved._replace(run=run), env, *parts)
+
+
+def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | None:
+    """The side that learns, if somebody else plays the other one."""
+    if run.opponent == "script" and not isinstance(env, Battle):
+        raise PhalanxError(f"{run.env} has no script for one side: use self, past, random or a team")
+    if run.opponent in ("", "script"):
+        if run.side:
+            raise PhalanxError("side is for a run with an opponent: add --opponent, as in --opponent random")
+        return None
+    if isinstance(env, HostSource):
+        raise PhalanxError(f"opponents play in compiled environments, and {run.env} is a Python program")
+    return side_of(env, run.side)
 
 
 def _placed(env: Env | HostSource, run: RunConfig, origins: Mapping[str, str]) -> Env | HostSource:
@@ -113,6 +139,16 @@ def _make_parts(
     # Host environments cost memory each: evaluations take no more of them, and several rounds.
     at_once = min(eval_episodes, envs) if isinstance(env, HostSource) else eval_episodes
     return Parts(algorithm, loop, collector_for(env, algorithm, at_once, seeds))
+
+
+def _make_parts_with_opponents(
+    cls: type[Algorithm], config: Any, env: Env | HostSource, side: OneSide, run: RunConfig, load: Load
+) -> Parts:
+    """Training plays against the opponents of the run, evaluations against always the same."""
+    algorithm = build(cls, config, policy_spec(side.spec, **config.inputs))
+    opponents = opponents_of(run, side, algorithm, load)
+    loop = Loop(Compiled(side, algorithm, run.envs, run.seeds, opponents=opponents))
+    return Parts(algorithm, loop, collector_for(env, algorithm, run.eval_episodes, run.seeds))
 
 
 # Runs that differ only in seeds, budget and folder have the same programs, which are kept with the parts.
@@ -164,8 +200,19 @@ def statement(setup: Setup) -> list[str]:
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
             *(_network_row(network) for network in algorithm.summary()),
             *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
+            *([("opponent", _opponent_row(setup))] if run.opponent not in ("", "script") else []),
         ]
     )
+
+
+def _opponent_row(setup: Setup) -> str:
+    run, evaluated = setup.config, isinstance(setup.env, OneSide)
+    known = {
+        "self": "the learner itself",
+        "past": f"{run.opponent_pool} past selves, drawn {run.opponent_draw}",
+    }
+    against = "a random team" if evaluated else "the script"
+    return f"{known.get(run.opponent, run.opponent)}; evaluations are against {against}"
 
 
 def _network_row(network: NetworkSummary) -> tuple[str, str]:

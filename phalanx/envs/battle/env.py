@@ -15,13 +15,13 @@ from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import combat, scenarios, spawn
 from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
-from phalanx.envs.battle.layout import DIRECTIONS, LOOKS, NORTH, WEST, Extra
-from phalanx.envs.battle.masks import MOVE
+from phalanx.envs.battle.layout import LOOKS, Extra
 from phalanx.envs.battle.observe import Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
+from phalanx.envs.battle.orders import ally_orders
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
-from phalanx.envs.battle.world import NEVER_GIVE_UP, NOBODY, Orders, Params, Units, World, of_side, start
+from phalanx.envs.battle.world import NOBODY, Params, Units, World, start
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 RULES = 2  # raised when battles go another way: 2, enemies keep a target while their weapon reaches it
@@ -212,9 +212,12 @@ class Battle(Env):
         return state, self._look(params, state)
 
     def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
-        which = jax.random.randint(key, (), 0, spawn.STARTS)
-        state, view = jax.tree.map(lambda x: jnp.asarray(x)[which], self._first)
+        state, view = jax.tree.map(lambda x: jnp.asarray(x)[_which(key)], self._first)
         return state, self._timestep(view, *self._nothing_yet())
+
+    def created(self, key: Array) -> Array:
+        """(A,) int32: the allies of `reset(key)` in the order in which they were created, as enemies are."""
+        return jnp.asarray(self._starts.created)[_which(key)]
 
     def _nothing_yet(self) -> tuple[Array, Array, dict[str, Array]]:
         none = jnp.int32(0)
@@ -370,27 +373,11 @@ SHOWN = ("radius", "health", "shield")
 LOST, DRAWN, WON, GOES_ON = -1, 0, 1, 2
 
 
+def _which(key: Array) -> Array:
+    """With which of its starts a battle begins."""
+    return jax.random.randint(key, (), 0, spawn.STARTS)
+
+
 def _vigour(units: Units) -> Array:
     """Health and shield together."""
     return units.health if units.shield is None else units.health + units.shield
-
-
-def ally_orders(observer: Observer, params: Params, units: Units, actions: Array) -> Orders:
-    """What the agents' actions (A, B) order their units to do."""
-    world = observer.world
-    allies = world.sides[0]
-    target = actions - observer.first_target
-    first = world.allies
-    if world.can.heal:
-        heal = of_side(params.heal, allies)
-        first = jnp.where(heal, 0, first)
-    moves = (actions >= NORTH) & (actions <= WEST)
-    step = MOVE * jnp.asarray(DIRECTIONS)
-    which = jnp.where(moves, actions - NORTH, 0)
-    return Orders(
-        aim=jnp.where(target >= 0, target + first, NOBODY),
-        goal_x=units.x[allies] + step[which, 0],
-        goal_y=units.y[allies] + step[which, 1],
-        walks=moves,
-        keep=jnp.full(actions.shape, NEVER_GIVE_UP),
-    )

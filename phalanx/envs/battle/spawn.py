@@ -26,6 +26,8 @@ class Starts(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     goal: np.ndarray
+    created: np.ndarray
+    """(P, A) int32: the allies in the order in which they were created"""
 
 
 def lattice(rng: np.random.Generator) -> np.ndarray:
@@ -68,11 +70,12 @@ def starts(scenario: Scenario, types: dict[str, UnitType], terrain: Terrain) -> 
     allies, enemies = scenario.squads
     ally_kinds = [squad.kind for squad in allies for _ in range(squad.count)]
     speeds = np.array([types[squad.kind].speed for squad in enemies for _ in range(squad.count)])
-    xs, ys, goals = [], [], []
+    xs, ys, goals, created = [], [], [], []
     for _ in range(STARTS):
         ours = pack(allies, types, terrain, rng)
         rank = [INDEX_ORDER.index(kind) for kind in ally_kinds]
-        ours = ours[np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))]
+        order = np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))
+        ours = ours[order]
         theirs = pack(enemies, types, terrain, rng)
         goal = _goal(scenario, rng)
         if scenario.march not in ("hunt", "stay"):
@@ -81,7 +84,9 @@ def starts(scenario: Scenario, types: dict[str, UnitType], terrain: Terrain) -> 
         xs.append(x)
         ys.append(y)
         goals.append(goal)
-    return Starts(*(np.array(each, np.float32) for each in (xs, ys, goals)))
+        created.append(np.argsort(order))
+    x, y, goal = (np.array(each, np.float32) for each in (xs, ys, goals))
+    return Starts(x, y, goal, np.array(created, np.int32))
 
 
 def _goal(scenario: Scenario, rng: np.random.Generator) -> np.ndarray:

@@ -116,6 +116,10 @@ class BattleV2(Battle):
         state, view = batch_last(self._begin_drawn)(kinds[order], x[order], y[order], drawn)
         return state, self._timestep(view, *self._nothing_yet())
 
+    def created(self, key: Array) -> Array:
+        # They are drawn independently of each other: any order that knows nothing of them is as good.
+        return jax.random.permutation(jax.random.fold_in(key, 1), self.allies).astype(jnp.int32)
+
     def _draw_teams(self, key: Array) -> Array:
         """(N,) int32: random types; the enemies' are the allies', and those of extra ones are drawn."""
         draw, other = jax.random.uniform(key, (2, max(self.allies, self.enemies)))

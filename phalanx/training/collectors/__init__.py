@@ -7,6 +7,8 @@ is compiled (`compiled.py`) or a Python program (`hosted.py`).
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
+from phalanx.envs.sides import OneSide
+from phalanx.opponents.make import yardstick
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.collectors.hosted import Hosted
@@ -18,8 +20,9 @@ def collector_for(
     """Collect from B copies of an environment for each of S seeds.
 
     `with_states` puts the environment's own state into `info`, for whoever draws it; an environment that is
-    a Python program draws itself then.
+    a Python program draws itself then. The other side of a world with sides acts at random.
     """
     if isinstance(env, HostSource):
         return Hosted(env, algorithm, envs, seeds, film=with_states)
-    return Compiled(env, algorithm, envs, seeds, with_states)
+    opponents = yardstick(env, envs) if isinstance(env, OneSide) else None
+    return Compiled(env, algorithm, envs, seeds, with_states, opponents)

@@ -7,6 +7,7 @@ import jax
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import Running, WithState, prepare
+from phalanx.opponents.base import Opponents
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, Observation, PyTree, Transition
 
@@ -17,6 +18,8 @@ class Actors(NamedTuple):
     running: Running
     memory: PyTree
     key: Array
+    rival: PyTree = None
+    """the memory of those who play the other side, if anybody does"""
 
 
 class Compiled(Collector):
@@ -24,8 +27,17 @@ class Compiled(Collector):
 
     promise = "exact"
 
-    def __init__(self, env: Env, algorithm: Algorithm, envs: int, seeds: int = 1, with_states: bool = False):
-        self.env, self.algorithm = env, algorithm
+    def __init__(
+        self,
+        env: Env,
+        algorithm: Algorithm,
+        envs: int,
+        seeds: int = 1,
+        with_states: bool = False,
+        opponents: Opponents | None = None,
+    ):
+        """With `opponents` they play the other side; `env` is then that of their learner's side."""
+        self.env, self.algorithm, self.opponents = env, algorithm, opponents
         self.prepared = prepare(WithState(env) if with_states else env, **algorithm.config.inputs)
         self.spec = self.prepared.spec
         self.envs, self.seeds = envs, seeds
@@ -37,16 +49,29 @@ class Compiled(Collector):
         """Reset B environments and begin with empty memories."""
         reset_key, act_key = jax.random.split(key)
         running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
-        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key)
+        rival = None if self.opponents is None else self.opponents.start(self.envs)
+        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key, rival)
 
     def collect_one(
-        self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
+        self,
+        policy: PyTree,
+        actors: Actors,
+        length: int,
+        greedy: bool = False,
+        keep: Keep = whole_transition,
+        playing: PyTree = None,
     ) -> tuple[Actors, Any]:
-        """Play `length` steps in B environments. Also returns what `keep` keeps of each, (T, B, ...)."""
+        """Play `length` steps in B environments. Also returns what `keep` keeps of each, (T, B, ...).
+
+        `playing` are the parameters of those who play the other side, (M, ...).
+        """
 
         def step(actors: Actors, _: None) -> tuple[Actors, Any]:
-            running, memory, key = actors
+            running, memory, key, rival = actors
             key, act_key, env_key = jax.random.split(key, 3)
+            if self.opponents is not None:
+                rival_key = jax.random.fold_in(act_key, 1)
+                running, rival = self.opponents.choose(playing, running, rival, rival_key)
             action, next_memory, extras = self.algorithm.actor.act(
                 policy, running.observation, running.first, memory, act_key, greedy
             )
@@ -65,9 +90,15 @@ class Compiled(Collector):
                 info=timestep.info,
                 agent_terminated=timestep.agent_terminated,
             )
-            return Actors(next_running, next_memory, key), keep(transition)
+            return Actors(next_running, next_memory, key, rival), keep(transition)
 
         return jax.lax.scan(step, actors, None, length)
+
+    def first_playing(self, policy: PyTree) -> PyTree:
+        """Who plays the other side before anything is learnt, (M, ...); None if nobody does."""
+        if self.opponents is None:
+            return None
+        return self.opponents.playing(self.opponents.init(policy), policy)
 
     # All seeds
 
@@ -78,7 +109,7 @@ class Compiled(Collector):
         self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
     ) -> tuple[Actors, Any]:
         def one(policy: PyTree, actors: Actors):
-            return self.collect_one(policy, actors, length, greedy, keep)
+            return self.collect_one(policy, actors, length, greedy, keep, self.first_playing(policy))
 
         return over_seeds(one, self.seeds, (0, 0))(policy, actors)
 
@@ -88,8 +119,8 @@ class Compiled(Collector):
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         def both(key: Array):
             policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
-            actors = self.start_one(key)
-            return actors, self.collect_one(policy, actors, length)[1]
+            actors, playing = self.start_one(key), self.first_playing(policy)
+            return actors, self.collect_one(policy, actors, length, playing=playing)[1]
 
         one = jax.eval_shape(both, jax.random.key(0))
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.seeds, *x.shape), x.dtype), one)

@@ -1,0 +1,93 @@
+"""The opponent contract: who plays the other side in the next rollout, and what is learnt of it."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.envs.sides import Facing, OneSide
+from phalanx.envs.wrappers import Running, bare_state, with_bare_state
+from phalanx.errors import PhalanxError
+from phalanx.opponents.rival import Rival
+from phalanx.types import Array, PyTree, Transition
+
+
+class Opponents(ABC):
+    """M opponents that play the other side of B environments, B / M each.
+
+    `state` is what is kept in the carry. `policy` is the learner's own, which an opponent may copy.
+    """
+
+    def __init__(self, env: OneSide, rival: Rival, envs: int, at_once: int, greedy: bool):
+        if len(env.others) != 1:
+            raise PhalanxError(
+                f"{env.spec.name} has the sides {', '.join(env.sides.sides)}: "
+                f"opponents play where there are two"
+            )
+        self.env, self.rival, self.greedy = env, rival, greedy
+        self.at_once = math.gcd(envs, at_once)
+        self.other = env.others[0]
+
+    # Who plays
+
+    @abstractmethod
+    def init(self, policy: PyTree) -> PyTree:
+        """The state before the first update."""
+
+    @abstractmethod
+    def playing(self, state: PyTree, policy: PyTree) -> PyTree:
+        """The parameters of those that play in the next rollout, (M, ...)."""
+
+    def learnt(
+        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, env_steps: Array
+    ) -> PyTree:
+        """The state after an update, from the rollout (T, B, ...) that was played and the policy after it."""
+        return state
+
+    # Playing
+
+    def start(self, envs: int) -> PyTree:
+        """The opponents' memories before an episode, (B, ...)."""
+        return self.rival.start(envs)
+
+    def choose(self, params: PyTree, running: Running, memory: PyTree, key: Array) -> tuple[Running, PyTree]:
+        """Let the opponents (M, ...) choose their next actions in B environments."""
+        facing = bare_state(running.state)
+        assert isinstance(facing, Facing)
+        batch = running.first.shape[0]
+
+        def parted(x: Array) -> Array:
+            return x.reshape(self.at_once, batch // self.at_once, *x.shape[1:])
+
+        def act(params: PyTree, args: Any, key: Array):
+            observation, first, memory = args
+            return self.rival.act(params, observation, first, memory, key, self.greedy)
+
+        args = jax.tree.map(parted, (facing.seen[self.other], running.first, memory))
+        actions, memory = jax.vmap(act)(params, args, jax.random.split(key, self.at_once))
+        actions, memory = jax.tree.map(lambda x: x.reshape(batch, *x.shape[2:]), (actions, memory))
+        facing = facing._replace(chosen={self.other: actions})
+        return running._replace(state=with_bare_state(running.state, facing)), memory
+
+    def scores(self, rollout: Transition) -> tuple[Array, Array]:
+        """The learner's wins against each of those that played, and their finished episodes, (M,) each.
+
+        Where nobody wins, an episode with a return above 0 counts; a return of 0 counts half.
+        """
+        over = rollout.completed
+        if "won" in rollout.info:
+            won = rollout.info["won"].astype(jnp.float32)
+        else:
+            won = 0.5 + 0.5 * jnp.sign(rollout.info["return"].mean(-1))
+
+        def of_each(x: Array) -> Array:
+            return x.reshape(x.shape[0], self.at_once, -1).sum((0, 2))
+
+        return of_each(jnp.where(over, won, 0.0)), of_each(over.astype(jnp.float32))
+
+
+def stacked(params: PyTree, count: int) -> PyTree:
+    """The same parameters for each of several opponents, (M, ...)."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), params)

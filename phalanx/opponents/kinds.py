@@ -1,0 +1,161 @@
+"""The opponents that a run can have: a frozen team, the learner itself, its past selves, a mixture."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.envs.sides import OneSide
+from phalanx.envs.wrappers import Running
+from phalanx.opponents.base import Opponents, stacked
+from phalanx.opponents.rival import Rival
+from phalanx.types import Array, PyTree, Transition
+
+Draw = Literal["uniform", "newest", "hard"]
+MEMORY = 0.05  # weight of the newest rollout in the win rates against past selves
+
+
+class Frozen(Opponents):
+    """A team that does not learn. Its parameters are kept in the carry: where they came from may change."""
+
+    def __init__(self, env: OneSide, rival: Rival, envs: int, greedy: bool, params: PyTree):
+        super().__init__(env, rival, envs, 1, greedy)
+        self.params = params
+
+    def init(self, policy: PyTree) -> PyTree:
+        return stacked(self.params, 1)
+
+    def playing(self, state: PyTree, policy: PyTree) -> PyTree:
+        return state
+
+
+class SelfPlay(Opponents):
+    """The learner itself, as it is now."""
+
+    def init(self, policy: PyTree) -> PyTree:
+        return ()
+
+    def playing(self, state: PyTree, policy: PyTree) -> PyTree:
+        return stacked(policy, self.at_once)
+
+
+class Pool(NamedTuple):
+    """K past selves."""
+
+    params: PyTree
+    """(K, ...)"""
+    taken: Array
+    """() int32: how many have been taken so far; the oldest of more than K are overwritten"""
+    won: Array
+    """(K,) how often the learner won against each of late; 0.5 for new ones"""
+    playing: Array
+    """(M,) int32: who plays in the next rollout"""
+
+
+class PastSelves(Opponents):
+    """Past selves of the learner, taken every `every` env steps into a pool of `size`.
+
+    They are drawn uniformly; or the newest half of the time and all others uniformly; or the hard ones, by
+    the square of how often the learner loses to them (Vinyals et al. 2019, prioritised fictitious self-play).
+    """
+
+    def __init__(
+        self,
+        env: OneSide,
+        rival: Rival,
+        envs: int,
+        at_once: int,
+        greedy: bool,
+        size: int,
+        every: int,
+        draw: Draw,
+    ):
+        super().__init__(env, rival, envs, at_once, greedy)
+        self.size, self.every, self.draw = size, every, draw
+
+    def init(self, policy: PyTree) -> Pool:
+        return Pool(
+            params=stacked(policy, self.size),
+            taken=jnp.int32(1),
+            won=jnp.full(self.size, 0.5),
+            playing=jnp.zeros(self.at_once, jnp.int32),
+        )
+
+    def playing(self, state: Pool, policy: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: x[state.playing], state.params)
+
+    def learnt(self, state: Pool, policy: PyTree, rollout: Transition, key: Array, env_steps: Array) -> Pool:
+        won, games = self.scores(rollout)
+        rate = jnp.where(games > 0, won / jnp.maximum(games, 1.0), state.won[state.playing])
+        old = state.won[state.playing]
+        state = state._replace(won=state.won.at[state.playing].set(old + MEMORY * (rate - old)))
+        # A snapshot is due as often as `every` went into the steps so far.
+        due = env_steps // self.every >= state.taken
+        slot = state.taken % self.size
+        params = jax.tree.map(
+            lambda all_, new: all_.at[slot].set(jnp.where(due, new, all_[slot])), state.params, policy
+        )
+        state = Pool(
+            params=params,
+            taken=state.taken + due,
+            won=state.won.at[slot].set(jnp.where(due, 0.5, state.won[slot])),
+            playing=state.playing,
+        )
+        chances = jnp.log(self.chances(state))
+        return state._replace(playing=jax.random.categorical(key, chances, shape=(self.at_once,)))
+
+    def chances(self, state: Pool) -> Array:
+        """(K,) how likely each past self is drawn; they need not sum to 1."""
+        index = jnp.arange(self.size)
+        filled = index < state.taken
+        if self.draw == "hard":
+            return jnp.where(filled, (1 - state.won) ** 2 + 1e-3, 0.0)
+        if self.draw == "newest":
+            newest = index == (state.taken - 1) % self.size
+            return jnp.where(filled, 1.0 / jnp.minimum(state.taken, self.size), 0.0) + newest
+        return jnp.where(filled, 1.0, 0.0)
+
+
+class Mixed(Opponents):
+    """Several opponents, each in its part of the environments."""
+
+    def __init__(self, env: OneSide, parts: Sequence[Opponents], sizes: Sequence[int]):
+        """`sizes` are how many environments each of the `parts` was made for."""
+        super().__init__(env, parts[0].rival, sum(sizes), 1, parts[0].greedy)
+        self.parts = tuple(parts)
+        ends = list(accumulate(sizes))
+        self._slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+    def init(self, policy: PyTree) -> PyTree:
+        return tuple(part.init(policy) for part in self.parts)
+
+    def playing(self, state: PyTree, policy: PyTree) -> PyTree:
+        return tuple(part.playing(own, policy) for part, own in zip(self.parts, state, strict=True))
+
+    def learnt(
+        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, env_steps: Array
+    ) -> PyTree:
+        keys, after = jax.random.split(key, len(self.parts)), []
+        for part, own, where, each in zip(self.parts, state, self._slices, keys, strict=True):
+            played = jax.tree.map(lambda x, where=where: x[:, where], rollout)
+            after.append(part.learnt(own, policy, played, each, env_steps))
+        return tuple(after)
+
+    def start(self, envs: int) -> PyTree:
+        return tuple(
+            part.start(where.stop - where.start) for part, where in zip(self.parts, self._slices, strict=True)
+        )
+
+    def choose(self, params: PyTree, running: Running, memory: PyTree, key: Array) -> tuple[Running, PyTree]:
+        chosen, remembered = [], []
+        keys = jax.random.split(key, len(self.parts))
+        for part, own, before, where, each in zip(
+            self.parts, params, memory, self._slices, keys, strict=True
+        ):
+            block = jax.tree.map(lambda x, where=where: x[where], running)
+            after, left = part.choose(own, block, before, each)
+            chosen.append(after)
+            remembered.append(left)
+        return jax.tree.map(lambda *blocks: jnp.concatenate(blocks), *chosen), tuple(remembered)

@@ -1,0 +1,143 @@
+"""From the options of a run to who plays the other side."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from phalanx import registry
+from phalanx.algorithms.base import Algorithm
+from phalanx.algorithms.shared.normalised import build
+from phalanx.config import RunConfig
+from phalanx.envs.base import Env
+from phalanx.envs.battle.duel import ALLIES
+from phalanx.envs.battle.env import Battle
+from phalanx.envs.sides import OneSide, sides_of
+from phalanx.envs.wrappers import policy_spec
+from phalanx.errors import PhalanxError
+from phalanx.opponents.base import Opponents
+from phalanx.opponents.kinds import Frozen, Mixed, PastSelves, SelfPlay
+from phalanx.opponents.rival import Rival
+from phalanx.types import EnvSpec, PyTree
+
+UNTRAINED = ("random", "heuristic")
+INTERFACE = ("n_agents", "obs_size", "obs_shape", "obs_dtype", "n_actions", "action_kind", "action_range")
+
+
+class Team(NamedTuple):
+    """A team that was loaded, and what it is called."""
+
+    name: str
+    spec: EnvSpec
+    algorithm: Algorithm
+    params: PyTree
+
+
+Load = Callable[[str], Team]
+
+
+def side_of(env: Env, side: str) -> OneSide:
+    """The side that learns; the first one unless it is named."""
+    sides = sides_of(env)
+    return OneSide(sides, side or sides.sides[0])
+
+
+def learners_env(env: Env, side: OneSide) -> Env:
+    """The environment that evaluations play: the battle itself against its script, where there is one."""
+    return env if isinstance(env, Battle) and side.side == ALLIES else side
+
+
+def opponents_of(run: RunConfig, env: OneSide, algorithm: Algorithm, load: Load) -> Opponents:
+    """Who plays the other side in training."""
+    if Path(run.opponent).suffix != ".toml":
+        return _opponent(run.opponent, run, run.envs, env, algorithm, load)
+    shares = read_pool(Path(run.opponent))
+    sizes = _parted(run.envs, list(shares.values()))
+    parts = [
+        _opponent(name, run, size, env, algorithm, load) for name, size in zip(shares, sizes, strict=True)
+    ]
+    return Mixed(env, parts, sizes)
+
+
+def _opponent(
+    name: str, run: RunConfig, envs: int, env: OneSide, algorithm: Algorithm, load: Load
+) -> Opponents:
+    """One opponent, in some of the environments."""
+    spec = env.sides.spec(env.others[0])
+    rival, at_once, greedy = Rival(spec, algorithm), run.opponents_at_once, run.opponent_greedy
+    if name in ("self", "past"):
+        _require_alike(env.spec, spec, f"the sides of {env.spec.name} are not alike: {{}}; use a team")
+        if name == "self":
+            return SelfPlay(env, rival, envs, 1, greedy)
+        pool, every, draw = run.opponent_pool, run.snapshot_every, run.opponent_draw
+        return PastSelves(env, rival, envs, at_once, greedy, pool, every, draw)
+    team = untrained_team(name, spec) if name in UNTRAINED else load(name)
+    return frozen(env, envs, greedy, team)
+
+
+def read_pool(path: Path) -> dict[str, float]:
+    """The opponents that a pool file lists, and their weights: `"results/a" = 2`, `self = 1`."""
+    try:
+        listed = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PhalanxError(f"cannot read the pool {path}: {error}") from None
+    weights = listed.get("opponents")
+    if set(listed) != {"opponents"} or not isinstance(weights, dict) or not weights:
+        raise PhalanxError(f'{path} must have one table [opponents] with lines such as "RUN" = 1 or self = 2')
+    for name, weight in weights.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not weight > 0:
+            raise PhalanxError(f"{path}: the weight of {name} must be a number above 0, not {weight!r}")
+    return weights
+
+
+def _parted(envs: int, weights: list[float]) -> list[int]:
+    """How many of the environments each opponent plays in: by weight, and at least one."""
+    if envs < len(weights):
+        raise PhalanxError(
+            f"{len(weights)} opponents need at least as many environments: use --envs {len(weights)}"
+        )
+    for least in (0, 1):
+        ends = np.round(np.cumsum(weights) / np.sum(weights) * (envs - least * len(weights))).astype(int)
+        sizes = [int(size) + least for size in np.diff(ends, prepend=0)]
+        if min(sizes) > 0:
+            break
+    return sizes
+
+
+def frozen(env: OneSide, envs: int, greedy: bool, team: Team) -> Frozen:
+    """A team that does not learn on the other side."""
+    spec = env.sides.spec(env.others[0])
+    require_fit(team, spec, f"the {env.others[0]} of {spec.name}")
+    return Frozen(env, Rival(spec, team.algorithm), envs, greedy, team.params)
+
+
+def untrained_team(name: str, spec: EnvSpec) -> Team:
+    """A team that acts at random, or the script that comes with an environment."""
+    config = registry.algorithm_config(name)()
+    algorithm = build(registry.algorithm(name), config, policy_spec(spec, **config.inputs))
+    return Team(name, spec, algorithm, ())
+
+
+def yardstick(env: OneSide, envs: int) -> Frozen:
+    """Who plays the other side in evaluations: always the same."""
+    return frozen(env, envs, False, untrained_team("random", env.sides.spec(env.others[0])))
+
+
+def require_fit(team: Team, spec: EnvSpec, side: str) -> None:
+    """Refuse a team that was made for something else."""
+    _require_alike(team.spec, spec, f"{team.name} cannot play {side}: {{}}")
+    if team.spec.version != spec.version:
+        raise PhalanxError(
+            f"{team.name} was made with version {team.spec.version} of {team.spec.name}, and this is version "
+            f"{spec.version}"
+        )
+
+
+def _require_alike(one: EnvSpec, other: EnvSpec, line: str) -> None:
+    """Refuse two teams that see or do different things."""
+    for name in INTERFACE:
+        if getattr(one, name) != getattr(other, name):
+            what = name.replace("n_", "number of ").replace("_", " ")
+            raise PhalanxError(line.format(f"{what} {getattr(one, name)} and {getattr(other, name)}"))

@@ -1,0 +1,180 @@
+"""Cross-play as a table in the terminal, a picture, a file and one HTML page."""
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phalanx.errors import PhalanxError
+from phalanx.report import figures
+from phalanx.report.comparison import STYLE
+from phalanx.report.ratings import Table
+from phalanx.report.statistics import Interval
+
+
+class CrossPlay(NamedTuple):
+    """Teams that played each other."""
+
+    env: str
+    sides: tuple[str, str]
+    teams: list[str]
+    episodes: int
+    """games of each pair on each side"""
+    table: Table
+    returns: dict[tuple[int, int], tuple[float, float]]
+    """mean return of the agents of the first and of the second side"""
+    has_win: bool
+
+    def verdicts(self) -> list[str]:
+        """One line for each pair of teams."""
+        lines = []
+        for (i, j), interval in self.table.pairs.items():
+            rate = f"{_percent(interval)} of games"
+            if interval.low > 0.5:
+                lines.append(f"{self.teams[i]} beats {self.teams[j]}: {rate}")
+            elif interval.high < 0.5:
+                other = Interval(1 - interval.value, 1 - interval.high, 1 - interval.low)
+                lines.append(f"{self.teams[j]} beats {self.teams[i]}: {_percent(other)} of games")
+            else:
+                lines.append(
+                    f"no difference between {self.teams[i]} and {self.teams[j]} can be shown: {rate}"
+                )
+        return lines
+
+    def cell(self, i: int, j: int) -> str:
+        """What the team i got on the first side against j."""
+        if (i, j) not in self.returns:
+            return "-"
+        if not self.has_win:
+            return "{:.3g} / {:.3g}".format(*self.returns[i, j])
+        return _percent(self.table.cells[i, j])
+
+    def ranking(self) -> list[tuple[str, Interval]]:
+        """Teams and their ratings, the best first."""
+        rated = zip(self.teams, self.table.ratings, strict=False)
+        return sorted(rated, key=lambda one: -one[1].value)
+
+
+def _percent(interval: Interval) -> str:
+    return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * each for each in interval))
+
+
+def text(result: CrossPlay) -> Any:
+    """The matrix as a table for the terminal."""
+    from rich.table import Table as RichTable
+
+    first, second = result.sides
+    table = RichTable(title=f"{result.env}: rows play {first}, columns play {second}")
+    table.add_column(first)
+    for name in result.teams:
+        table.add_column(name)
+    for i, name in enumerate(result.teams):
+        row = [result.cell(i, j) for j in range(len(result.teams))]
+        if any(entry != "-" for entry in row):
+            table.add_row(name, *row)
+    return table
+
+
+def lines(result: CrossPlay) -> list[str]:
+    """What is said below the table."""
+    found = [
+        f"rating {interval.value:+.0f} [{interval.low:+.0f}, {interval.high:+.0f}]  {name}"
+        for name, interval in result.ranking()
+    ]
+    return [*found, *(result.verdicts() if result.has_win else [])]
+
+
+def summary(result: CrossPlay) -> dict[str, Any]:
+    """All figures, for other programs."""
+    named = {
+        f"{result.teams[i]} | {result.teams[j]}": {
+            "returns": result.returns[i, j],
+            **({"score": result.table.cells[i, j]._asdict()} if result.has_win else {}),
+        }
+        for i, j in result.returns
+    }
+    return {
+        "env": result.env,
+        "sides": result.sides,
+        "teams": result.teams,
+        "episodes": result.episodes,
+        "games": named,
+        "ratings": {name: interval._asdict() for name, interval in result.ranking()},
+        "verdicts": lines(result)[len(result.ranking()) :],
+    }
+
+
+def write(result: CrossPlay, out: Path, command: str) -> list[Path]:
+    """Write the page, its picture and its data into a folder; the page first."""
+    page = out / "crossplay.html"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        page.write_text(html(result, command), encoding="utf-8")
+        (out / "crossplay.json").write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PhalanxError(f"cannot write {out}: {error.strerror}") from None
+    picture(result, out / "crossplay.png")
+    return [page, out / "crossplay.png", out / "crossplay.json"]
+
+
+def values(result: CrossPlay) -> np.ndarray:
+    """(T, T): what the first side got, NaN where nobody played."""
+    grid = np.full((len(result.teams),) * 2, np.nan)
+    for (i, j), (mine, _) in result.returns.items():
+        grid[i, j] = result.table.cells[i, j].value if result.has_win else mine
+    return grid
+
+
+def picture(result: CrossPlay, path: Path) -> None:
+    """The matrix as a picture."""
+    grid, count = values(result), len(result.teams)
+    low, high = (0, 1) if result.has_win else (None, None)
+    with figures.drawing(1, 1, (2.5 + 0.9 * count, 2 + 0.7 * count)) as (figure, axes):
+        axis = axes[0, 0]
+        shown = axis.imshow(grid, cmap="RdYlBu", vmin=low, vmax=high)
+        for i, j in result.returns:
+            label = f"{100 * grid[i, j]:.0f}" if result.has_win else f"{grid[i, j]:.3g}"
+            dark = result.has_win and abs(grid[i, j] - 0.5) > 0.35
+            axis.text(j, i, label, ha="center", va="center", color="white" if dark else "black")
+        axis.set_xticks(range(count), result.teams, rotation=30, ha="right")
+        axis.set_yticks(range(count), result.teams)
+        axis.grid(False)
+        axis.set_xlabel(result.sides[1])
+        axis.set_ylabel(result.sides[0])
+        axis.set_title(f"{result.env}: {'wins %' if result.has_win else 'return'} of {result.sides[0]}")
+        figure.colorbar(shown)
+        figure.savefig(path, dpi=120)
+
+
+def html(result: CrossPlay, command: str) -> str:
+    """One page without scripts or network."""
+    first, second = result.sides
+    head = "".join(f"<th>{escape(name)}</th>" for name in result.teams)
+    body = "".join(
+        f"<tr><th>{escape(name)}</th>"
+        + "".join(f"<td>{escape(result.cell(i, j))}</td>" for j in range(len(result.teams)))
+        + "</tr>"
+        for i, name in enumerate(result.teams)
+    )
+    ratings = "".join(
+        f"<tr><th>{escape(name)}</th><td>{r.value:+.0f} [{r.low:+.0f}, {r.high:+.0f}]</td></tr>"
+        for name, r in result.ranking()
+    )
+    verdicts = "".join(f"<li>{escape(line)}</li>" for line in (result.verdicts() if result.has_win else []))
+    what = "wins, draws as half" if result.has_win else f"mean returns of {first} / {second}"
+    title = escape(f"Cross-play on {result.env}")
+    rated = (
+        f"<h2>Ratings</h2><p>Bradley-Terry, on the scale of Elo.</p><table>{ratings}</table>"
+        if ratings
+        else ""
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{STYLE.read_text(encoding='utf-8')}</style></head><body><main><h1>{title}</h1>"
+        f"<p>Rows play {escape(first)}, columns play {escape(second)}: {escape(what)}, of {result.episodes} "
+        f"games for each pair and side, with 95 % intervals.</p>"
+        f"<table><tr><th></th>{head}</tr>{body}</table><ul>{verdicts}</ul>{rated}"
+        f"<h2>Command</h2><pre>{escape(command)}</pre></main></body></html>\n"
+    )

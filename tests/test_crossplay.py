@@ -1,0 +1,115 @@
+"""Teams that play each other: win rates, ratings, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import small
+
+from phalanx import cli
+from phalanx.crossplay import cross_play
+from phalanx.errors import PhalanxError
+from phalanx.report import crossplay, ratings
+
+
+def test_ratings_are_those_that_the_games_were_drawn_from():
+    """Strengths are recovered, and lie within their intervals."""
+    rng = np.random.default_rng(0)
+    strength = np.array([0.0, 100.0, 250.0, -150.0])
+    games = {}
+    for i in range(4):
+        for j in range(4):
+            chance = 1 / (1 + 10 ** ((strength[j] - strength[i]) / 400))
+            games[i, j] = (rng.random((1, 1, 2000)) < chance).astype(float)
+    found = ratings.table(games, 4)
+    for k, interval in enumerate(found.ratings):
+        assert interval.value == pytest.approx(strength[k] - strength.mean(), abs=25)
+        assert interval.low < strength[k] - strength.mean() < interval.high
+    assert found.pairs[0, 2].high < 0.5 < found.pairs[1, 3].low
+
+
+def test_two_teams_have_the_closed_form():
+    """With the prior of half a draw each: odds of (w + 1/2) to (l + 1/2)."""
+    rating = ratings.bradley_terry(np.array([[0.0, 30.0], [10.0, 0.0]]))
+    assert rating[0] - rating[1] == pytest.approx(400 * np.log10(30.5 / 10.5), abs=0.01)
+
+
+def test_seeds_that_differ_widen_the_interval():
+    games = np.zeros((4, 4, 100))
+    games[:2] = 1.0
+    rng = np.random.default_rng(0)
+    assert np.std(ratings.resampled(games, rng)) > 0.15
+    even = np.tile([0.0, 1.0], 50) * np.ones((4, 4, 1))
+    assert np.std(ratings.resampled(even, rng)) < 0.03
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(200):
+        drawn = (rng.random((1, 1, 60)) < 0.8).astype(float)
+        low, high = np.quantile(ratings.resampled(drawn, rng), [0.025, 0.975])
+        inside += low <= 0.8 <= high
+    assert 180 <= inside <= 199
+
+
+@pytest.fixture(scope="module")
+def pennies(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    small(folder, env="game/pennies", steps=64, seeds=2, opponent="self")
+    return folder
+
+
+def test_the_script_beats_whom_it_should(tmp_path, capsys):
+    """From the shell: the matrix, ratings, a verdict and the files."""
+    words = ["play", "random", "heuristic", "--env", "battle/3m", "--episodes", "64"]
+    assert cli.run([*words, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "heuristic beats random" in printed
+    saved = json.loads((tmp_path / "crossplay.json").read_text())
+    assert saved["games"]["heuristic | random"]["score"]["value"] > 0.9
+    assert saved["games"]["random | heuristic"]["score"]["value"] < 0.1
+    assert next(iter(saved["ratings"])) == "heuristic"
+    page = (tmp_path / "crossplay.html").read_text()
+    assert "heuristic beats random" in page
+    assert (tmp_path / "crossplay.png").stat().st_size > 5000
+
+
+def test_every_seed_of_a_run_plays(pennies):
+    result = cross_play([str(pennies), "random"], "game/pennies", episodes=40)
+    assert set(result.returns) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    for mine, theirs in result.returns.values():
+        assert mine == pytest.approx(-theirs)
+        assert abs(mine) <= 1
+
+
+def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
+    hunters = tmp_path / "hunters"
+    small(hunters, env="mpe/simple_tag", steps=64, opponent="random", side="adversary")
+    result = cross_play([str(hunters), "random"], "mpe/simple_tag", episodes=16)
+    assert set(result.returns) == {(0, 1), (1, 1)}
+    assert not result.has_win
+    assert "-" in {result.cell(0, 0), result.cell(1, 0)}
+    mine, theirs = result.returns[0, 1]
+    assert mine != theirs
+    assert crossplay.lines(result) == []
+
+
+def test_what_cannot_be_played_is_refused_in_one_line(pennies):
+    with pytest.raises(PhalanxError, match="there is no team 'nobody'"):
+        cross_play(["nobody", "random"], "battle/3m")
+    with pytest.raises(PhalanxError, match="cannot play a side of battle/3m: number of agents 1 and 3"):
+        cross_play([str(pennies), "random"], "battle/3m")
+    with pytest.raises(PhalanxError, match="switch/2 has no other side"):
+        cross_play(["random"], "switch/2")
+    with pytest.raises(PhalanxError, match="name the world that they play in"):
+        cli.run(["play", "random", "random"])
+    with pytest.raises(PhalanxError, match="has no option"):
+        cross_play(["random"], "battle/3m", env_options={"speed": 3})
+
+
+def test_names_are_as_short_as_they_differ():
+    from phalanx.crossplay import _labels
+
+    assert _labels(["a/x/1", "a/y/1", "random"]) == ["x/1", "y/1", "random"]
+    assert _labels(["random", "random"]) == ["random (1)", "random (2)"]
