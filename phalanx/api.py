@@ -304,7 +304,7 @@ def watch(
         require_same_starts(*shows)
     title = f"{' and '.join(names)} on {shows[0].spec.name}"
     folder = Path(run) if other is None and is_run(run) else Path()
-    return _show(shows, title, Path(out) if out is not None else folder / "watch.html", gif, mp4)
+    return film.write(shows, title, Path(out) if out is not None else folder / "watch.html", gif, mp4)
 
 
 def _played(name: str, setup: "Setup", params: PyTree, seed: int, episodes: int) -> "Show":
@@ -318,24 +318,10 @@ def _played(name: str, setup: "Setup", params: PyTree, seed: int, episodes: int)
 def _watch_replay(file: str | Path, out: str | Path | None, gif: bool, mp4: bool) -> list[Path]:
     """Show an episode that `StarCraft2Env.save_replay()` wrote."""
     from phalanx.compat import replays
+    from phalanx.report import film
 
     replay = replays.read(file)
-    return _show([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
-
-
-def _show(shows: "list[Show]", title: str, path: Path, gif: bool, mp4: bool) -> list[Path]:
-    """Write the page that shows some teams, and films beside it; returns the files."""
-    from phalanx.report import film
-    from phalanx.report.page import page
-
-    files = {path.with_suffix(".html"): lambda file: file.write_text(page(shows, title), encoding="utf-8")}
-    if gif:
-        files[path.with_suffix(".gif")] = lambda file: film.gif(shows, file)
-    if mp4:
-        files[path.with_suffix(".mp4")] = lambda file: film.mp4(shows, file)
-    for file, write in files.items():
-        write_whole(file, write)
-    return list(files)
+    return film.write([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
 
 
 @renamed_argument("team", "trained_seed")

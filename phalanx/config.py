@@ -95,6 +95,10 @@ class RunConfig:
         "folder, an exported team, or a pool of them, FILE.toml (default: the environment's own script, or "
         "all sides learn)",
     )
+    opponent_algorithm: str = option(
+        "",
+        "let the other side learn too, by this algorithm and its preset (the same one: with its options)",
+    )
     side: str = option("", "the side that learns, with an opponent (default: the first)")
     opponent_greedy: bool = option(False, "opponents act greedily, and do not draw their actions")
     opponent_pool: int = option(16, "past selves that are kept", at_least=1, at_most=4096)

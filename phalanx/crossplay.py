@@ -1,6 +1,7 @@
 """Teams that play each other: every pair, on both sides, in compiled programs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,23 +12,28 @@ import numpy as np
 
 from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm
+from phalanx.api import train
 from phalanx.envs.base import Env
+from phalanx.envs.battle.env import Battle
 from phalanx.envs.sides import OneSide, Sides, sides_of
 from phalanx.errors import PhalanxError
 from phalanx.opponents.base import stacked
-from phalanx.opponents.kinds import SelfPlay
+from phalanx.opponents.kinds import Learning, SelfPlay
 from phalanx.opponents.make import UNTRAINED, Team, require_fit, untrained_team
-from phalanx.opponents.rival import Rival
+from phalanx.opponents.player import Player
 from phalanx.report import ratings
 from phalanx.report.crossplay import CrossPlay
-from phalanx.runs import is_run, policies_of
+from phalanx.report.page import Show, show
+from phalanx.runs import OPPONENT, PAST, is_run, learnt_opponent, open_run, past_selves, policies_of
 from phalanx.teams import load_team
 from phalanx.training import keys
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.keys import Purpose
+from phalanx.training.playback import play_both
 from phalanx.types import EnvSpec, PyTree, Transition
 
 MOST_SEEDS = 5  # seeds of a run that play; all of them against all of the other's
+SCRIPT = "script"  # the game's own script, which commands the enemies of a battle
 
 
 class Entrant(NamedTuple):
@@ -38,6 +44,8 @@ class Entrant(NamedTuple):
 
     def plays(self, spec: EnvSpec) -> Team | None:
         """The team that plays a side, its parameters (S, ...); None if it was trained for another side."""
+        if self.name == SCRIPT:
+            return None
         if self.team is None:
             return untrained_team(self.name, spec)._replace(params=jnp.zeros((1, 0)))
         try:
@@ -48,17 +56,59 @@ class Entrant(NamedTuple):
 
 
 def enter(what: str) -> Entrant:
-    """A run folder, an exported team, `random` or `heuristic`."""
-    if what in UNTRAINED:
+    """A run folder, the opponent that learnt in one, an exported team, or one that was not trained."""
+    if what in (*UNTRAINED, SCRIPT):
         return Entrant(what, None)
+    team = _trained(what)
+    if team is None:
+        known = f"RUN, RUN{OPPONENT}, RUN{PAST}, an exported team (.zip), random, heuristic or {SCRIPT}"
+        raise PhalanxError(f"there is no team {what!r}: use {known}")
+    seeds = jax.tree.leaves(team.params)[0].shape[0]
+    taken = np.unique(np.linspace(0, seeds - 1, min(seeds, MOST_SEEDS)).round().astype(int))
+    return Entrant(what, team._replace(params=jax.tree.map(lambda x: x[taken], team.params)))
+
+
+def _trained(what: str) -> Team | None:
+    """A trained team, with all that it has of seeds or past selves, (S, ...)."""
     if is_run(what):
         setup, params = policies_of(what, None, None, None)
-        params = jax.tree.map(lambda x: x[:MOST_SEEDS], params)
-        return Entrant(what, Team(what, setup.env.spec, setup.algorithm, params))
+        return Team(what, setup.env.spec, setup.algorithm, params)
+    if what.endswith(OPPONENT):
+        return learnt_opponent(what.removesuffix(OPPONENT))
+    if what.endswith(PAST):
+        return past_selves(what.removesuffix(PAST))
     if Path(what).suffix == ".zip":
         policy = load_team(what)
-        return Entrant(what, Team(what, policy.spec, policy.algorithm, stacked(policy.params, 1)))
-    raise PhalanxError(f"there is no team {what!r}: use a run folder, an exported team, random or heuristic")
+        return Team(what, policy.spec, policy.algorithm, stacked(policy.params, 1))
+    return None
+
+
+class Stage(NamedTuple):
+    """A world and its two sides."""
+
+    world: Env
+    sides: Sides
+
+    @property
+    def first(self) -> EnvSpec:
+        return self.sides.spec(self.sides.sides[0])
+
+    @property
+    def second(self) -> EnvSpec:
+        return self.sides.spec(self.sides.sides[1])
+
+
+def stage(env: str | Env, env_options: Mapping[str, Any] | None = None) -> Stage:
+    """Where teams can play each other, or a refusal in one line."""
+    world = registry.build_env(env, **(env_options or {})) if isinstance(env, str) else env
+    if not isinstance(world, Env):
+        raise PhalanxError(f"opponents play in compiled environments, and {env} is a Python program")
+    sides = sides_of(world)
+    if len(sides.sides) != 2:
+        raise PhalanxError(
+            f"{world.spec.name} has the sides {', '.join(sides.sides)}: two are needed to play"
+        )
+    return Stage(world, sides)
 
 
 def cross_play(
@@ -72,32 +122,105 @@ def cross_play(
 ) -> CrossPlay:
     """Let every team play every other, and itself, on both sides."""
     device.configure()
-    world = registry.build_env(env, **(env_options or {})) if isinstance(env, str) else env
-    if not isinstance(world, Env):
-        raise PhalanxError(f"opponents play in compiled environments, and {env} is a Python program")
-    sides = sides_of(world)
-    if len(sides.sides) != 2:
-        raise PhalanxError(
-            f"{world.spec.name} has the sides {', '.join(sides.sides)}: two are needed to play"
-        )
+    where = stage(env, env_options)
     joined = [enter(each) for each in entrants]
-    first, second = ([entrant.plays(sides.spec(side)) for entrant in joined] for side in sides.sides)
-    for entrant, *playing in zip(joined, first, second, strict=True):
-        if entrant.team is not None and not any(playing):
-            require_fit(entrant.team, sides.spec(sides.sides[0]), f"a side of {world.spec.name}")
+    _require_playable(joined, where)
+    first, second = ([entrant.plays(spec) for entrant in joined] for spec in (where.first, where.second))
     root, games, returns = keys.root(Purpose.EVALUATION, seed), {}, {}
     for i, mine in enumerate(first):
         for j, yours in enumerate(second):
-            if mine is not None and yours is not None:
+            scripted = joined[j].name == SCRIPT
+            if mine is not None and (yours is not None or scripted):
                 key = jax.random.fold_in(root, i * len(joined) + j)
-                games[i, j], returns[i, j] = _match(sides, mine, yours, episodes, greedy, key)
+                games[i, j], returns[i, j] = _match(where, mine, yours, episodes, greedy, key)
+    two = (where.sides.sides[0], where.sides.sides[1])
     if not games:
-        raise PhalanxError(f"nobody plays {sides.sides[1]}: name a team for it, or random")
-    has_win = world.spec.has_win
+        raise PhalanxError(f"nobody plays {two[1]}: name a team for it, or random")
+    has_win = where.world.spec.has_win
     table = ratings.table(games, len(joined)) if has_win else ratings.Table({}, {}, [])
     names = _labels([entrant.name for entrant in joined])
-    two = (sides.sides[0], sides.sides[1])
-    return CrossPlay(world.spec.name, two, names, episodes, table, returns, has_win)
+    return CrossPlay(where.world.spec.name, two, names, episodes, table, returns, has_win)
+
+
+def _require_playable(joined: Sequence[Entrant], where: Stage) -> None:
+    """Refuse a team that fits neither side."""
+    for entrant in joined:
+        if entrant.name == SCRIPT and not isinstance(where.world, Battle):
+            raise PhalanxError(f"{where.world.spec.name} has no script for one side: leave out {SCRIPT}")
+        if entrant.team is not None and not any(map(entrant.plays, (where.first, where.second))):
+            require_fit(entrant.team, where.first, f"a side of {where.world.spec.name}")
+
+
+def film(
+    entrants: Sequence[str],
+    env: str | Env,
+    *,
+    games: int = 3,
+    seed: int = 0,
+    greedy: bool = True,
+    env_options: Mapping[str, Any] | None = None,
+) -> list[Show]:
+    """Games of the first team that fits the first side against the next that fits the second.
+
+    Two shows of the same games: as one side sees and plays them, and as the other does.
+    """
+    device.configure()
+    where = stage(env, env_options)
+    joined = [enter(each) for each in entrants]
+    _require_playable(joined, where)
+    mine = next(((i, team) for i, each in enumerate(joined) if (team := each.plays(where.first))), None)
+    others = [k for k in range(len(joined)) if mine is not None and k != mine[0]]
+    yours = next((team for k in others if (team := joined[k].plays(where.second))), None)
+    if mine is None or yours is None:
+        raise PhalanxError("a film needs two teams, one for each side (a script is filmed by phalanx watch)")
+    one, other = (OneSide(where.sides, side, tells=True) for side in where.sides.sides)
+    params = [jax.tree.map(lambda x: x[0], team.params) for team in (mine[1], yours)]
+    opponent = Learning(one, Player(where.second, yours.algorithm), games, greedy)
+    played = play_both(one, mine[1].algorithm, params[0], opponent, params[1], seed)
+    return [
+        show(f"{team.name} ({view.side})", view, team.algorithm.actor.preference, episodes)
+        for team, view, episodes in zip((mine[1], yours), (one, other), played, strict=True)
+    ]
+
+
+def best_response(
+    run: str,
+    env: str,
+    *,
+    steps: float,
+    out: Path,
+    seed: int = 0,
+    env_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Train a team against a run that stays as it is, with the run's algorithm and options.
+
+    Returns who is to play each other then: the run, the answer to it, and the yardsticks that there are.
+    """
+    if not is_run(run):
+        raise PhalanxError(f"a best response answers a run folder, and {run!r} is none")
+    where, entrant = stage(env, env_options), enter(run)
+    _require_playable([entrant], where)
+    setup, _ = open_run(run, None)
+    sides = where.sides.sides
+    answer = train(
+        setup.config.algorithm,
+        env,
+        out=out / "best_response",
+        preset="none",
+        run_options={
+            "steps": steps,
+            "seed": seed,
+            "envs": setup.config.envs,
+            "opponent": run,
+            "opponent_greedy": True,
+            "side": sides[0] if entrant.plays(where.second) else sides[1],
+        },
+        algorithm_options=asdict(setup.resolved.algorithm),
+        env_options=env_options,
+    )
+    past = [] if past_selves(run) is None else [f"{run}{PAST}"]
+    yardsticks = ["heuristic", SCRIPT] if isinstance(where.world, Battle) else []
+    return [run, str(answer.folder), *past, *yardsticks, "random"]
 
 
 def _labels(names: Sequence[str]) -> list[str]:
@@ -113,17 +236,18 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _match(
-    sides: Sides, mine: Team, yours: Team, episodes: int, greedy: bool, key: jax.Array
+    where: Stage, mine: Team, yours: Team | None, episodes: int, greedy: bool, key: jax.Array
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """The scores (S, S', E) of one team on the first side against another, and both sides' mean returns."""
-    count = [jax.tree.leaves(team.params)[0].shape[0] for team in (mine, yours)]
+    """The scores (S, S', E) of one team on the first side against another, and both sides' mean returns.
+
+    Without another team the script plays.
+    """
+    teams = [mine.params, jnp.zeros((1, 0)) if yours is None else yours.params]
+    count = [jax.tree.leaves(params)[0].shape[0] for params in teams]
     each = -(-episodes // (count[0] * count[1]))
-    play = _program(sides, _Same(mine.algorithm), _Same(yours.algorithm), each, greedy)
+    play = _program(where, _Same(mine.algorithm), yours and _Same(yours.algorithm), each, greedy)
     index = np.indices(count).reshape(2, -1)
-    params = [
-        jax.tree.map(lambda x, at=at: x[at], team.params)
-        for team, at in zip((mine, yours), index, strict=True)
-    ]
+    params = [jax.tree.map(lambda x, at=at: x[at], team) for team, at in zip(teams, index, strict=True)]
     scores, returns = play(*params, jax.random.split(key, index.shape[1]))
     means = np.asarray(returns, np.float64).mean((0, 1))
     return np.asarray(scores).reshape(*count, each), (float(means[0]), float(means[1]))
@@ -144,11 +268,13 @@ class _Same:
 
 
 @lru_cache(maxsize=32)
-def _program(sides: Sides, mine: _Same, yours: _Same, episodes: int, greedy: bool):
+def _program(where: Stage, mine: _Same, yours: _Same | None, episodes: int, greedy: bool):
     """Games of pairs of policies, (P, ...) each: scores (P, E), and the returns of both sides (P, E, 2)."""
-    env = OneSide(sides, sides.sides[0])
-    rival = Rival(sides.spec(env.others[0]), yours.algorithm)
-    opponents = SelfPlay(env, rival, episodes, 1, greedy)  # who plays is given below
+    env, opponents = where.world, None
+    if yours is not None:
+        env = OneSide(where.sides, where.sides.sides[0])
+        # Who plays is given below.
+        opponents = SelfPlay(env, Player(where.second, yours.algorithm), episodes, 1, greedy)
     collector = Compiled(env, mine.algorithm, episodes, opponents=opponents)
 
     def play(policy: PyTree, playing: PyTree, key: jax.Array):
@@ -164,8 +290,13 @@ def _program(sides: Sides, mine: _Same, yours: _Same, episodes: int, greedy: boo
 
 
 def _outcome(step: Transition):
-    info = step.info
-    lost = info.get("lost", jnp.zeros_like(step.terminated))
-    won = info.get("won", jnp.zeros_like(step.terminated))
-    score = 0.5 + 0.5 * won - 0.5 * lost
-    return step.completed, score, jnp.stack([info["return"].mean(-1), info["other_return"]], -1)
+    info, nobody = step.info, jnp.zeros_like(step.terminated)
+    won = info.get("won", nobody)
+    # Against a script who did not win by the end has lost; a game that was cut is a draw.
+    lost = info.get("lost", step.terminated & ~won)
+    mine = info["return"].mean(-1)
+    return (
+        step.completed,
+        0.5 + 0.5 * won - 0.5 * lost,
+        jnp.stack([mine, info.get("other_return", jnp.full_like(mine, jnp.nan))], -1),
+    )

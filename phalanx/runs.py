@@ -18,6 +18,7 @@ from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.own import named_or_own
 from phalanx.errors import PhalanxError
+from phalanx.opponents.kinds import Learning, PastSelves
 from phalanx.opponents.make import Team
 from phalanx.teams import load_team
 from phalanx.training import checkpoint as checkpoints
@@ -30,6 +31,8 @@ from phalanx.types import PyTree
 
 Which = Literal["best", "last"]
 AnyEnv = Env | HostSource
+# Behind a run folder: the opponent that learnt in it, and the past selves of its first seed.
+OPPONENT, PAST = ":opponent", ":past"
 
 
 def tables_of(
@@ -281,8 +284,35 @@ def team_of(
     return setup, jax.tree.map(lambda p: p[index], policies)
 
 
+def learnt_opponent(run: str | Path) -> Team:
+    """The opponent that learnt in a run, with the last parameters of all seeds, (S, ...)."""
+    setup, record = open_run(run, None)
+    opponents = setup.loop.opponents
+    if not isinstance(opponents, Learning):
+        raise PhalanxError(f"no opponent learnt in {run}: it was trained without --opponent-algorithm")
+    player, carry = opponents.player, read_carry(setup, record, None)
+    return Team(
+        f"{run}{OPPONENT}", player.spec, player.algorithm, jax.vmap(player.algorithm.policy)(carry.opponent)
+    )
+
+
+def past_selves(run: str | Path) -> Team | None:
+    """The past selves that the first seed of a run has kept, (K, ...); None if it kept none."""
+    setup, record = open_run(run, None)
+    opponents = setup.loop.opponents
+    if not isinstance(opponents, PastSelves):
+        return None
+    player, carry = opponents.player, read_carry(setup, record, None)
+    kept = min(int(carry.opponent.taken[0]), opponents.size)
+    params = jax.tree.map(lambda x: x[0, :kept], carry.opponent.params)
+    return Team(f"{run}{PAST}", player.spec, player.algorithm, params)
+
+
 def load_opponent(what: str) -> Team:
     """A trained team to play the other side: the first seed of a run folder, or an exported team."""
+    if what.endswith(OPPONENT):
+        team = learnt_opponent(what.removesuffix(OPPONENT))
+        return team._replace(params=jax.tree.map(lambda x: x[0], team.params))
     if is_run(what):
         setup, params = team_of(what, None, None, None, None)
         return Team(what, setup.env.spec, setup.algorithm, params)

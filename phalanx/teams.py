@@ -26,7 +26,7 @@ from phalanx.envs.base import Env, own_actions
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
-from phalanx.opponents.rival import Rival, RivalMemory
+from phalanx.opponents.player import Player, PlayerMemory
 from phalanx.training.setup import Setup
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 
@@ -42,7 +42,7 @@ class Policy:
         self.spec = spec
         self.algorithm = algorithm
         self.params = params
-        self._rival = Rival(spec, algorithm)
+        self._player = Player(spec, algorithm)
         self._act = jax.jit(self._act_batch, static_argnames="greedy")
 
     @property
@@ -53,12 +53,12 @@ class Policy:
 
     def _act_batch(self, obs, state, memory, avail, alive, first, key, greedy):
         observation = Observation(obs, state, avail, alive)
-        return self._rival.act(self.params, observation, first, memory, key, greedy)
+        return self._player.act(self.params, observation, first, memory, key, greedy)
 
     def act(
         self,
         obs: Any,
-        memory: RivalMemory | None = None,
+        memory: PlayerMemory | None = None,
         avail: Any = None,
         alive: Any = None,
         *,
@@ -66,7 +66,7 @@ class Policy:
         first: Any = None,
         greedy: bool = True,
         key: Array | None = None,
-    ) -> tuple[np.ndarray, RivalMemory]:
+    ) -> tuple[np.ndarray, PlayerMemory]:
         """Choose an action for every agent; returns (actions, memory).
 
         `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it; a picture has
@@ -85,7 +85,7 @@ class Policy:
             )
         first = self._begins(first, memory, batch)
         if memory is None:
-            memory = self._rival.start(batch)
+            memory = self._player.start(batch)
         if not greedy and key is None:
             raise PhalanxError("sampling needs a key: act(..., greedy=False, key=jax.random.key(0))")
         key = jax.random.key(0) if key is None else key
@@ -117,7 +117,7 @@ class Policy:
             ) from None
         return obs, avail.astype(bool), alive.astype(bool)
 
-    def _begins(self, first: Any, memory: RivalMemory | None, batch: int) -> np.ndarray:
+    def _begins(self, first: Any, memory: PlayerMemory | None, batch: int) -> np.ndarray:
         """Which episodes begin, (B,): all without a memory, else those that `first` names."""
         if first is None:
             return np.full(batch, memory is None)

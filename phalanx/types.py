@@ -50,7 +50,7 @@ class TimeStep(NamedTuple):
     """(...) bool: the task itself ended; nothing is worth anything after this."""
     truncated: Array
     """(...) bool: the episode was cut; the future would have been worth something."""
-    info: dict[str, Array]
+    info: dict[str, PyTree]
     agent_terminated: Array | None = None
     """(..., A) bool where the spec says `agents_end`: whose own task is over, from the step on that ended it.
     Such an agent is dead and gets no more rewards, while the others go on."""
@@ -73,7 +73,7 @@ class Transition(NamedTuple):
     truncated: Array
     next_observation: Observation
     """The true next observation, before any reset."""
-    info: dict[str, Array]
+    info: dict[str, PyTree]
     agent_terminated: Array | None = None
     """as in `TimeStep`"""
     broken: Array | None = None

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from conftest import small
 
+import phalanx
 from phalanx import cli
-from phalanx.crossplay import cross_play
+from phalanx.crossplay import cross_play, film
 from phalanx.errors import PhalanxError
 from phalanx.report import crossplay, ratings
 
@@ -113,3 +114,54 @@ def test_names_are_as_short_as_they_differ():
 
     assert _labels(["a/x/1", "a/y/1", "random"]) == ["x/1", "y/1", "random"]
     assert _labels(["random", "random"]) == ["random (1)", "random (2)"]
+
+
+def test_a_film_shows_the_same_games_from_both_sides():
+    """Each side sees itself as the allies, on a symmetric map as a reflection of what the other sees."""
+    ours, theirs = film(["heuristic", "random"], "battle/3m", games=2)
+    assert (ours.label, theirs.label) == ("heuristic (allies)", "random (enemies)")
+    for mine, yours, one, other in zip(
+        ours.episodes, theirs.episodes, ours.frames, theirs.frames, strict=True
+    ):
+        assert mine.length == yours.length
+        assert (mine.won, yours.won) == (True, False)
+        assert len(one) == len(other) == mine.length + 1
+        for frame, seen in zip(one, other, strict=True):
+            left, right = np.asarray(frame["x"])[3:], 32 - np.asarray(seen["x"])[:3]
+            np.testing.assert_allclose(np.sort(left), np.sort(right), atol=1e-4)
+        # An agent's own health stands in what it sees and in the picture.
+        features = theirs.spec.obs_features[1]
+        health = features.index("own health")
+        np.testing.assert_allclose(
+            np.asarray(yours.observation.obs)[:, 1, health],
+            [float(seen["health"][1]) / float(seen["max_health"][1]) for seen in other],
+            atol=1e-5,
+        )
+
+
+def test_the_game_s_script_plays_the_enemies_of_a_battle():
+    result = cross_play(["random", "script"], "battle/3m", episodes=32)
+    assert set(result.returns) == {(0, 0), (0, 1)}
+    assert result.table.cells[0, 1].value < 0.1
+    assert crossplay.summary(result)["games"]["random | script"]["returns"][1] is None
+    with pytest.raises(PhalanxError, match="game/pennies has no script for one side"):
+        cross_play(["random", "script"], "game/pennies")
+
+
+def test_a_best_response_is_trained_against_a_run(tmp_path, capsys):
+    """The run, the answer to it, its past selves and a random team play each other."""
+    run = tmp_path / "run"
+    small(run, env="game/rock_paper_scissors", steps=128, opponent="past", snapshot_every=64)
+    words = ["play", str(run), "--env", "game/rock_paper_scissors", "--best-response", "64"]
+    assert cli.run([*words, "--episodes", "20", "--out", str(tmp_path / "play")]) == 0
+    assert "best_response" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "play" / "crossplay.json").read_text())
+    assert saved["teams"] == ["run", "best_response", "run:past", "random"]
+    answer = phalanx.Run(tmp_path / "play" / "best_response")
+    config = (answer.folder / "config.toml").read_text()
+    assert f'opponent = "{run}"' in config
+    assert "opponent_greedy = true" in config
+    with pytest.raises(PhalanxError, match="answers one run"):
+        cli.run(["play", str(run), "random", "--env", "game/pennies", "--best-response", "64"])
+    with pytest.raises(PhalanxError, match="answers a run folder, and 'random' is none"):
+        cli.run(["play", "random", "--env", "game/pennies", "--best-response", "64"])

@@ -16,10 +16,11 @@ from phalanx.config import Layer
 from phalanx.envs.sides import OneSide, sides_of
 from phalanx.errors import PhalanxError
 from phalanx.opponents.kinds import Frozen, Mixed, PastSelves, Pool
-from phalanx.opponents.rival import Rival
+from phalanx.opponents.player import Player
 from phalanx.runs import open_run, read_carry, resolve
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.loop import Loop
+from phalanx.types import Clock
 
 TINY = {"batch_steps": 256, "hidden": 16, "agent_id": False, "epochs": 4, "minibatches": 1, "critic_lr": 1e-2}
 
@@ -85,8 +86,8 @@ def test_a_frozen_team_is_exploited_fully(side, best):
     env = OneSide(sides_of(registry.make_env("game/rock_paper_scissors", {})), side)
     learner = set_up("game/rock_paper_scissors", "random", 40, run={"side": side}, lr=1e-2).algorithm
     spec = env.sides.spec(env.others[0])
-    rival = Rival(spec, AlwaysFirst(AlgorithmConfig(), spec))
-    loop = Loop(Compiled(env, learner, 64, opponents=Frozen(env, rival, 64, True, ())))
+    player = Player(spec, AlwaysFirst(AlgorithmConfig(), spec))
+    loop = Loop(Compiled(env, learner, 64, opponents=Frozen(env, player, 64, True, ())))
     carry = jax.jit(lambda c: loop.advance(c, jnp.int32(40), jnp.float32(1e9)))(loop.init(jnp.int32(0)))
     seen = jax.tree.map(lambda x: x[:1], carry.actors.running.observation)
     actor = learner.actor
@@ -108,7 +109,7 @@ def test_who_plays_is_who_is_in_the_pool():
     spec = env.sides.spec("right")
     algorithm = AlwaysFirst(AlgorithmConfig(), spec)
     algorithm.actor = Says(spec)
-    past = PastSelves(env, Rival(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform")
+    past = PastSelves(env, Player(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform")
     pool = Pool(jnp.array([0, 1, 1]), jnp.int32(3), jnp.full(3, 0.5), jnp.array([1, 0, 2, 0]))
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 8, opponents=past)
     actors = collector.start_one(jax.random.key(0))
@@ -130,7 +131,7 @@ def says(env, action):
 
     algorithm = AlwaysFirst(AlgorithmConfig(), spec)
     algorithm.actor = Says(spec)
-    return Rival(spec, algorithm)
+    return Player(spec, algorithm)
 
 
 def test_each_of_a_mixture_plays_its_own_part():
@@ -140,7 +141,9 @@ def test_each_of_a_mixture_plays_its_own_part():
     mixed = Mixed(env, parts, sizes)
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 6, opponents=mixed)
     actors = collector.start_one(jax.random.key(0))
-    _, played = collector.collect_one((), actors, 2, playing=mixed.playing(mixed.init(()), ()))
+    _, played = collector.collect_one(
+        (), actors, 2, playing=mixed.playing(mixed.init((), jax.random.key(0)), ())
+    )
     # Rock against rock, paper and scissors.
     np.testing.assert_array_equal(played.reward[:, :, 0], [[0, -1, -1, -1, 1, 1]] * 2)
 
@@ -152,7 +155,7 @@ def test_a_pool_file_lists_opponents_with_weights(tmp_path):
     run = small(tmp_path / "run", steps=64, **options)
     mixed = open_run(run.folder, None)[0].loop.opponents
     assert [type(part).__name__ for part in mixed.parts] == ["SelfPlay", "PastSelves", "Frozen"]
-    assert [where.stop - where.start for where in mixed._slices] == [8, 4, 4]
+    assert [where.stop - where.start for where in mixed.slices] == [8, 4, 4]
     for text, line in {
         "self = 1": r"must have one table \[opponents\]",
         "[opponents]": r"must have one table \[opponents\]",
@@ -169,16 +172,24 @@ def test_snapshots_are_taken_when_due_and_overwrite_the_oldest():
     env = OneSide(sides_of(registry.make_env("game/pennies", {})), "left")
     spec = env.sides.spec("right")
     past = PastSelves(
-        env, Rival(spec, AlwaysFirst(AlgorithmConfig(), spec)), 4, 2, True, size=3, every=10, draw="hard"
+        env,
+        Player(spec, AlwaysFirst(AlgorithmConfig(batch_steps=5), spec)),
+        4,
+        2,
+        True,
+        size=3,
+        every=10,
+        draw="hard",
     )
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 4, opponents=past)
     _, rollout = collector.collect_one(
         (), collector.start_one(jax.random.key(0)), 1, playing=jnp.zeros((2, 1))
     )
-    pool = past.init(jnp.float32(0))
+    pool = past.init(jnp.float32(0), jax.random.key(0))
     seen = []
     for step in range(5, 60, 5):
-        pool = past.learnt(pool, jnp.float32(step), rollout, jax.random.key(step), jnp.float32(step))
+        before = Clock(jnp.float32(step - 5), jnp.float32(100))
+        pool, _ = past.learnt(pool, jnp.float32(step), rollout, jax.random.key(step), before)
         seen.append(sorted(np.asarray(pool.params).tolist()))
     # 0 at the start, then at 10, 20, ...; three are kept.
     assert seen[1] == [0, 0, 10]

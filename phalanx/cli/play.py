@@ -3,6 +3,7 @@
 import shlex
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from phalanx import registry
 from phalanx.cli.parsing import (
@@ -12,6 +13,7 @@ from phalanx.cli.parsing import (
     env_names,
     episode_options,
     given_tables,
+    whole_number,
 )
 from phalanx.errors import PhalanxError
 
@@ -19,14 +21,27 @@ from phalanx.errors import PhalanxError
 def _parser() -> Parser:
     parser = Parser(
         prog="phalanx play",
-        usage="phalanx play TEAM TEAM ... --env ENV [--episodes INT] [--seed INT] [--sampled] [--out DIR]",
+        usage="phalanx play TEAM TEAM ... --env ENV [--episodes 500] [--watch] [--sampled] [--out DIR]\n"
+        "       phalanx play RUN --env ENV --best-response 1e6",
         description="Let every team play every other on both sides; a matrix of wins, ratings and a verdict.",
     )
     parser.add_argument(
-        "teams", metavar="TEAM", nargs="+", help="run folders, exported teams, random or heuristic"
+        "teams",
+        metavar="TEAM",
+        nargs="+",
+        help="run folders, RUN:opponent (the opponent that learnt in a run), RUN:past (its past selves), "
+        "exported teams, random, heuristic, or script (of a battle; it plays the enemies)",
     )
     parser.add_argument("--env", metavar="ENV", help="world with two sides, such as battle/3m")
     add_episodes(parser, 500, "games of each pair on each side")
+    parser.add_argument(
+        "--watch", action="store_true", help="also write a page that plays games of the first two teams"
+    )
+    parser.add_argument(
+        "--best-response",
+        metavar="STEPS",
+        help="train a team against one run for so many env steps, and let it play too",
+    )
     parser.add_argument("--sampled", action="store_true", help="draw actions instead of greedy ones")
     parser.add_argument("--out", metavar="DIR", default="results/play", help="default: results/play")
     return parser
@@ -45,19 +60,28 @@ def run(words: list[str]) -> int:
         raise PhalanxError("name the world that they play in: --env battle/3m")
     from rich.console import Console
 
-    from phalanx.crossplay import cross_play
+    from phalanx.crossplay import best_response, cross_play, film
     from phalanx.report import crossplay
+    from phalanx.report import film as films
 
-    result = cross_play(
-        args.teams,
-        args.env,
-        **episode_options(args),
-        greedy=not args.sampled,
-        env_options=given_tables(args)["env"],
-    )
-    files = crossplay.write(result, Path(args.out), shlex.join(["phalanx", "play", *words]))
+    numbers, out = episode_options(args), Path(args.out)
+    where: dict[str, Any] = {"seed": numbers["seed"], "env_options": given_tables(args)["env"]}
+    teams = args.teams
+    if args.best_response is not None:
+        if len(teams) != 1:
+            raise PhalanxError(
+                "--best-response answers one run: phalanx play RUN --env ENV --best-response 1e6"
+            )
+        steps = whole_number("--best-response", args.best_response)
+        teams = best_response(teams[0], args.env, steps=steps, out=out, **where)
+    result = cross_play(teams, args.env, episodes=numbers["episodes"], greedy=not args.sampled, **where)
+    files = crossplay.write(result, out, shlex.join(["phalanx", "play", *words]))
     Console().print(crossplay.text(result))
     for line in crossplay.lines(result):
         print(line)
     print(f"page: {files[0]}")
+    if args.watch:
+        shows = film(teams, args.env, greedy=not args.sampled, **where)
+        title = f"{shows[0].label} against {shows[1].label}"
+        print(f"games: {films.write(shows, title, out / 'games.html')[0]}")
     return 0

@@ -36,8 +36,8 @@ class Sides(ABC):
     ) -> tuple[PyTree, dict[str, TimeStep]]:
         """Play one step with the actions of every side, (A,) or continuous (A, U)."""
 
-    def frame(self, state: PyTree) -> dict[str, Any] | None:
-        """Describe `state` for a viewer; None when there is nothing to draw."""
+    def frame(self, state: PyTree, side: str) -> dict[str, Any] | None:
+        """Describe `state` for a viewer, as one side sees it; None when there is nothing to draw."""
         return None
 
 
@@ -88,7 +88,7 @@ class TeamSides(Sides):
         state, step = self.env.step(key, state, joint)
         return state, self._parted(step)
 
-    def frame(self, state: PyTree) -> dict[str, Any] | None:
+    def frame(self, state: PyTree, side: str) -> dict[str, Any] | None:
         return self.env.frame(state)
 
     def _parted(self, step: TimeStep) -> dict[str, TimeStep]:
@@ -137,12 +137,15 @@ class Facing(NamedTuple):
 
 
 class OneSide(Env):
-    """One side of a world. Who plays the others sets `Facing.chosen` before each step."""
+    """One side of a world. Who plays the others sets `Facing.chosen` before each step.
 
-    def __init__(self, sides: Sides, side: str):
+    If it `tells`, their time steps are in `info["others"]`, for opponents that learn.
+    """
+
+    def __init__(self, sides: Sides, side: str, tells: bool = False):
         if side not in sides.sides:
             raise PhalanxError(f"there is no side {side!r}: choose one of {', '.join(sides.sides)}")
-        self.sides, self.side = sides, side
+        self.sides, self.side, self.tells = sides, side, tells
         self.others = tuple(each for each in sides.sides if each != side)
 
     @property
@@ -159,10 +162,12 @@ class OneSide(Env):
         earned = jnp.concatenate([steps[other].reward for other in self.others]).mean()
         returned, mine = state.returned + earned, steps[self.side]
         info = {**mine.info, "other_return": returned}
+        if self.tells:
+            info["others"] = {other: steps[other]._replace(info={}) for other in self.others}
         return Facing(world, self._seen(steps), state.chosen, returned), mine._replace(info=info)
 
     def frame(self, state: Facing) -> dict[str, Any] | None:
-        return self.sides.frame(state.world)
+        return self.sides.frame(state.world, self.side)
 
     def _seen(self, steps: Mapping[str, TimeStep]) -> dict[str, Observation]:
         return {other: steps[other].observation for other in self.others}

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from phalanx.envs.sides import Facing, OneSide
 from phalanx.envs.wrappers import Running, bare_state, with_bare_state
 from phalanx.errors import PhalanxError
-from phalanx.opponents.rival import Rival
-from phalanx.types import Array, PyTree, Transition
+from phalanx.opponents.player import Player
+from phalanx.types import Array, Clock, PyTree, Transition
 
 
 class Opponents(ABC):
@@ -20,20 +20,20 @@ class Opponents(ABC):
     `state` is what is kept in the carry. `policy` is the learner's own, which an opponent may copy.
     """
 
-    def __init__(self, env: OneSide, rival: Rival, envs: int, at_once: int, greedy: bool):
+    def __init__(self, env: OneSide, player: Player, envs: int, at_once: int, greedy: bool):
         if len(env.others) != 1:
             raise PhalanxError(
                 f"{env.spec.name} has the sides {', '.join(env.sides.sides)}: "
                 f"opponents play where there are two"
             )
-        self.env, self.rival, self.greedy = env, rival, greedy
+        self.env, self.player, self.envs, self.greedy = env, player, envs, greedy
         self.at_once = math.gcd(envs, at_once)
         self.other = env.others[0]
 
     # Who plays
 
     @abstractmethod
-    def init(self, policy: PyTree) -> PyTree:
+    def init(self, policy: PyTree, key: Array) -> PyTree:
         """The state before the first update."""
 
     @abstractmethod
@@ -41,21 +41,28 @@ class Opponents(ABC):
         """The parameters of those that play in the next rollout, (M, ...)."""
 
     def learnt(
-        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, env_steps: Array
-    ) -> PyTree:
-        """The state after an update, from the rollout (T, B, ...) that was played and the policy after it."""
-        return state
+        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[PyTree, dict[str, Array]]:
+        """The state after an update, from the rollout (T, B, ...) that was played and the policy after it.
+
+        `clock` is that of the update. Also returns scalars to log.
+        """
+        return state, {}
 
     # Playing
 
     def start(self, envs: int) -> PyTree:
         """The opponents' memories before an episode, (B, ...)."""
-        return self.rival.start(envs)
+        return self.player.start(envs)
 
-    def choose(self, params: PyTree, running: Running, memory: PyTree, key: Array) -> tuple[Running, PyTree]:
-        """Let the opponents (M, ...) choose their next actions in B environments."""
-        facing = bare_state(running.state)
-        assert isinstance(facing, Facing)
+    def choose(
+        self, params: PyTree, running: Running, memory: PyTree, key: Array
+    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
+        """Let the opponents (M, ...) choose their next actions in B environments.
+
+        Also returns their memories, and what they want to find in the rollout's `info`.
+        """
+        facing = self._facing(running)
         batch = running.first.shape[0]
 
         def parted(x: Array) -> Array:
@@ -63,13 +70,22 @@ class Opponents(ABC):
 
         def act(params: PyTree, args: Any, key: Array):
             observation, first, memory = args
-            return self.rival.act(params, observation, first, memory, key, self.greedy)
+            return self.player.act(params, observation, first, memory, key, self.greedy)
 
         args = jax.tree.map(parted, (facing.seen[self.other], running.first, memory))
         actions, memory = jax.vmap(act)(params, args, jax.random.split(key, self.at_once))
         actions, memory = jax.tree.map(lambda x: x.reshape(batch, *x.shape[2:]), (actions, memory))
-        facing = facing._replace(chosen={self.other: actions})
-        return running._replace(state=with_bare_state(running.state, facing)), memory
+        return self._told(running, actions), memory, {}
+
+    def _facing(self, running: Running) -> Facing:
+        facing = bare_state(running.state)
+        assert isinstance(facing, Facing)
+        return facing
+
+    def _told(self, running: Running, actions: Array) -> Running:
+        """The environments, with the actions (B, ...) that the other side takes next."""
+        facing = self._facing(running)._replace(chosen={self.other: actions})
+        return running._replace(state=with_bare_state(running.state, facing))
 
     def scores(self, rollout: Transition) -> tuple[Array, Array]:
         """The learner's wins against each of those that played, and their finished episodes, (M,) each.

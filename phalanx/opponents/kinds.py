@@ -1,4 +1,4 @@
-"""The opponents that a run can have: a frozen team, the learner itself, its past selves, a mixture."""
+"""The opponents that a run can have: a frozen team, the learner itself, its past selves, another learner."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from phalanx.algorithms.base import Learner
 from phalanx.envs.sides import OneSide
 from phalanx.envs.wrappers import Running
 from phalanx.opponents.base import Opponents, stacked
-from phalanx.opponents.rival import Rival
-from phalanx.types import Array, PyTree, Transition
+from phalanx.opponents.player import Player
+from phalanx.types import Array, Clock, PyTree, Transition
 
 Draw = Literal["uniform", "newest", "hard"]
 MEMORY = 0.05  # weight of the newest rollout in the win rates against past selves
@@ -20,11 +21,11 @@ MEMORY = 0.05  # weight of the newest rollout in the win rates against past selv
 class Frozen(Opponents):
     """A team that does not learn. Its parameters are kept in the carry: where they came from may change."""
 
-    def __init__(self, env: OneSide, rival: Rival, envs: int, greedy: bool, params: PyTree):
-        super().__init__(env, rival, envs, 1, greedy)
+    def __init__(self, env: OneSide, player: Player, envs: int, greedy: bool, params: PyTree):
+        super().__init__(env, player, envs, 1, greedy)
         self.params = params
 
-    def init(self, policy: PyTree) -> PyTree:
+    def init(self, policy: PyTree, key: Array) -> PyTree:
         return stacked(self.params, 1)
 
     def playing(self, state: PyTree, policy: PyTree) -> PyTree:
@@ -34,11 +35,52 @@ class Frozen(Opponents):
 class SelfPlay(Opponents):
     """The learner itself, as it is now."""
 
-    def init(self, policy: PyTree) -> PyTree:
+    def init(self, policy: PyTree, key: Array) -> PyTree:
         return ()
 
     def playing(self, state: PyTree, policy: PyTree) -> PyTree:
         return stacked(policy, self.at_once)
+
+
+class Learning(Opponents):
+    """Another learner, with an algorithm of its own, which learns from the same episodes."""
+
+    def __init__(self, env: OneSide, player: Player, envs: int, greedy: bool = False):
+        super().__init__(env, player, envs, 1, greedy)
+        assert env.tells, "the environment must say what the other side got"
+
+    def init(self, policy: PyTree, key: Array) -> Learner:
+        return self.player.algorithm.init(key, self.envs)
+
+    def playing(self, state: Learner, policy: PyTree) -> PyTree:
+        return self.player.algorithm.policy(state)
+
+    def choose(
+        self, params: PyTree, running: Running, memory: PyTree, key: Array
+    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
+        seen = self._facing(running).seen[self.other]
+        acted, memory = self.player.act_to_learn(params, seen, running.first, memory, key, self.greedy)
+        return self._told(running, acted.action), memory, {"acted": acted}
+
+    def learnt(
+        self, state: Learner, policy: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[Learner, dict[str, Array]]:
+        learner, metrics = self.player.algorithm.update(state, self.own(rollout), key, clock)
+        return learner, {f"opponent_{name}": value for name, value in metrics.items()}
+
+    def own(self, played: Transition) -> Transition:
+        """Steps (..., B) as the opponent played them, from those of the learner's side."""
+        acted, after = played.info["acted"], played.info["others"][self.other]
+        return Transition(
+            **acted._asdict(),
+            reward=after.reward,
+            terminated=played.terminated,
+            truncated=played.truncated,
+            next_observation=self.player.sees(after.observation, acted.action),
+            info={name: played.info[name] for name in ("state",) if name in played.info}
+            | ({"won": played.info["lost"]} if "lost" in played.info else {}),
+            agent_terminated=after.agent_terminated,
+        )
 
 
 class Pool(NamedTuple):
@@ -64,7 +106,7 @@ class PastSelves(Opponents):
     def __init__(
         self,
         env: OneSide,
-        rival: Rival,
+        player: Player,
         envs: int,
         at_once: int,
         greedy: bool,
@@ -72,10 +114,10 @@ class PastSelves(Opponents):
         every: int,
         draw: Draw,
     ):
-        super().__init__(env, rival, envs, at_once, greedy)
+        super().__init__(env, player, envs, at_once, greedy)
         self.size, self.every, self.draw = size, every, draw
 
-    def init(self, policy: PyTree) -> Pool:
+    def init(self, policy: PyTree, key: Array) -> Pool:
         return Pool(
             params=stacked(policy, self.size),
             taken=jnp.int32(1),
@@ -86,12 +128,15 @@ class PastSelves(Opponents):
     def playing(self, state: Pool, policy: PyTree) -> PyTree:
         return jax.tree.map(lambda x: x[state.playing], state.params)
 
-    def learnt(self, state: Pool, policy: PyTree, rollout: Transition, key: Array, env_steps: Array) -> Pool:
+    def learnt(
+        self, state: Pool, policy: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[Pool, dict[str, Array]]:
         won, games = self.scores(rollout)
         rate = jnp.where(games > 0, won / jnp.maximum(games, 1.0), state.won[state.playing])
         old = state.won[state.playing]
         state = state._replace(won=state.won.at[state.playing].set(old + MEMORY * (rate - old)))
         # A snapshot is due as often as `every` went into the steps so far.
+        env_steps = clock.env_steps + self.player.algorithm.steps_per_update
         due = env_steps // self.every >= state.taken
         slot = state.taken % self.size
         params = jax.tree.map(
@@ -104,7 +149,7 @@ class PastSelves(Opponents):
             playing=state.playing,
         )
         chances = jnp.log(self.chances(state))
-        return state._replace(playing=jax.random.categorical(key, chances, shape=(self.at_once,)))
+        return state._replace(playing=jax.random.categorical(key, chances, shape=(self.at_once,))), {}
 
     def chances(self, state: Pool) -> Array:
         """(K,) how likely each past self is drawn; they need not sum to 1."""
@@ -123,39 +168,40 @@ class Mixed(Opponents):
 
     def __init__(self, env: OneSide, parts: Sequence[Opponents], sizes: Sequence[int]):
         """`sizes` are how many environments each of the `parts` was made for."""
-        super().__init__(env, parts[0].rival, sum(sizes), 1, parts[0].greedy)
+        super().__init__(env, parts[0].player, sum(sizes), 1, parts[0].greedy)
         self.parts = tuple(parts)
         ends = list(accumulate(sizes))
-        self._slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self.slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
-    def init(self, policy: PyTree) -> PyTree:
-        return tuple(part.init(policy) for part in self.parts)
+    def init(self, policy: PyTree, key: Array) -> PyTree:
+        keys = jax.random.split(key, len(self.parts))
+        return tuple(part.init(policy, each) for part, each in zip(self.parts, keys, strict=True))
 
     def playing(self, state: PyTree, policy: PyTree) -> PyTree:
         return tuple(part.playing(own, policy) for part, own in zip(self.parts, state, strict=True))
 
     def learnt(
-        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, env_steps: Array
-    ) -> PyTree:
+        self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[PyTree, dict[str, Array]]:
         keys, after = jax.random.split(key, len(self.parts)), []
-        for part, own, where, each in zip(self.parts, state, self._slices, keys, strict=True):
+        for part, own, where, each in zip(self.parts, state, self.slices, keys, strict=True):
             played = jax.tree.map(lambda x, where=where: x[:, where], rollout)
-            after.append(part.learnt(own, policy, played, each, env_steps))
-        return tuple(after)
+            after.append(part.learnt(own, policy, played, each, clock)[0])
+        return tuple(after), {}
 
     def start(self, envs: int) -> PyTree:
         return tuple(
-            part.start(where.stop - where.start) for part, where in zip(self.parts, self._slices, strict=True)
+            part.start(where.stop - where.start) for part, where in zip(self.parts, self.slices, strict=True)
         )
 
-    def choose(self, params: PyTree, running: Running, memory: PyTree, key: Array) -> tuple[Running, PyTree]:
+    def choose(
+        self, params: PyTree, running: Running, memory: PyTree, key: Array
+    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
         chosen, remembered = [], []
         keys = jax.random.split(key, len(self.parts))
-        for part, own, before, where, each in zip(
-            self.parts, params, memory, self._slices, keys, strict=True
-        ):
+        for part, own, before, where, each in zip(self.parts, params, memory, self.slices, keys, strict=True):
             block = jax.tree.map(lambda x, where=where: x[where], running)
-            after, left = part.choose(own, block, before, each)
+            after, left, _ = part.choose(own, block, before, each)
             chosen.append(after)
             remembered.append(left)
-        return jax.tree.map(lambda *blocks: jnp.concatenate(blocks), *chosen), tuple(remembered)
+        return jax.tree.map(lambda *blocks: jnp.concatenate(blocks), *chosen), tuple(remembered), {}

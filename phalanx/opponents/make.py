@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ import numpy as np
 from phalanx import registry
 from phalanx.algorithms.base import Algorithm
 from phalanx.algorithms.shared.normalised import build
-from phalanx.config import RunConfig
+from phalanx.algorithms.shared.optimiser import require_learning
+from phalanx.config import Layer, RunConfig, merge
 from phalanx.envs.base import Env
 from phalanx.envs.battle.duel import ALLIES
 from phalanx.envs.battle.env import Battle
@@ -18,8 +20,8 @@ from phalanx.envs.sides import OneSide, sides_of
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.opponents.base import Opponents
-from phalanx.opponents.kinds import Frozen, Mixed, PastSelves, SelfPlay
-from phalanx.opponents.rival import Rival
+from phalanx.opponents.kinds import Frozen, Learning, Mixed, PastSelves, SelfPlay
+from phalanx.opponents.player import Player
 from phalanx.types import EnvSpec, PyTree
 
 UNTRAINED = ("random", "heuristic")
@@ -38,10 +40,10 @@ class Team(NamedTuple):
 Load = Callable[[str], Team]
 
 
-def side_of(env: Env, side: str) -> OneSide:
+def side_of(env: Env, run: RunConfig) -> OneSide:
     """The side that learns; the first one unless it is named."""
     sides = sides_of(env)
-    return OneSide(sides, side or sides.sides[0])
+    return OneSide(sides, run.side or sides.sides[0], tells=bool(run.opponent_algorithm))
 
 
 def learners_env(env: Env, side: OneSide) -> Env:
@@ -51,6 +53,8 @@ def learners_env(env: Env, side: OneSide) -> Env:
 
 def opponents_of(run: RunConfig, env: OneSide, algorithm: Algorithm, load: Load) -> Opponents:
     """Who plays the other side in training."""
+    if run.opponent_algorithm:
+        return _learning(run, env, algorithm)
     if Path(run.opponent).suffix != ".toml":
         return _opponent(run.opponent, run, run.envs, env, algorithm, load)
     shares = read_pool(Path(run.opponent))
@@ -66,15 +70,36 @@ def _opponent(
 ) -> Opponents:
     """One opponent, in some of the environments."""
     spec = env.sides.spec(env.others[0])
-    rival, at_once, greedy = Rival(spec, algorithm), run.opponents_at_once, run.opponent_greedy
+    player, at_once, greedy = Player(spec, algorithm), run.opponents_at_once, run.opponent_greedy
     if name in ("self", "past"):
         _require_alike(env.spec, spec, f"the sides of {env.spec.name} are not alike: {{}}; use a team")
         if name == "self":
-            return SelfPlay(env, rival, envs, 1, greedy)
+            return SelfPlay(env, player, envs, 1, greedy)
         pool, every, draw = run.opponent_pool, run.snapshot_every, run.opponent_draw
-        return PastSelves(env, rival, envs, at_once, greedy, pool, every, draw)
+        return PastSelves(env, player, envs, at_once, greedy, pool, every, draw)
     team = untrained_team(name, spec) if name in UNTRAINED else load(name)
     return frozen(env, envs, greedy, team)
+
+
+def _learning(run: RunConfig, env: OneSide, algorithm: Algorithm) -> Learning:
+    """A learner with another algorithm, or with the same one and its options."""
+    name, spec, steps = run.opponent_algorithm, env.sides.spec(env.others[0]), algorithm.steps_per_update
+    registry.require_fit(name, spec)
+    config = algorithm.config
+    if name != run.algorithm:
+        layer = registry.preset(name, run.env, "auto")
+        values = {"algorithm": layer.values.get("algorithm", {})} if layer else {}
+        known = registry.algorithm_config(name)
+        config = merge((name, run.env), known, {}, [Layer("preset", values)]).algorithm
+        # It learns from the rollouts of the first, as often for a step as it would from its own.
+        changes = {"batch_steps": steps}
+        if hasattr(config, "gradient_steps"):
+            changes["gradient_steps"] = max(1, round(config.gradient_steps * steps / config.batch_steps))
+        config = replace(config, **changes)
+    learner = build(registry.algorithm(name), config, policy_spec(spec, **config.inputs))
+    learner.check(run.envs)
+    require_learning(learner.optimisers, run.steps)
+    return Learning(env, Player(spec, learner), run.envs)
 
 
 def read_pool(path: Path) -> dict[str, float]:
@@ -110,7 +135,7 @@ def frozen(env: OneSide, envs: int, greedy: bool, team: Team) -> Frozen:
     """A team that does not learn on the other side."""
     spec = env.sides.spec(env.others[0])
     require_fit(team, spec, f"the {env.others[0]} of {spec.name}")
-    return Frozen(env, Rival(spec, team.algorithm), envs, greedy, team.params)
+    return Frozen(env, Player(spec, team.algorithm), envs, greedy, team.params)
 
 
 def untrained_team(name: str, spec: EnvSpec) -> Team:

@@ -90,7 +90,7 @@ def summary(result: CrossPlay) -> dict[str, Any]:
     """All figures, for other programs."""
     named = {
         f"{result.teams[i]} | {result.teams[j]}": {
-            "returns": result.returns[i, j],
+            "returns": [None if np.isnan(each) else each for each in result.returns[i, j]],
             **({"score": result.table.cells[i, j]._asdict()} if result.has_win else {}),
         }
         for i, j in result.returns

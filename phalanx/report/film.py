@@ -1,4 +1,4 @@
-"""Films of episodes: GIF with what is always installed, MP4 with the extra `video`."""
+"""Pages and films of episodes: GIF with what is always installed, MP4 with the extra `video`."""
 
 import contextlib
 import subprocess
@@ -10,14 +10,29 @@ import numpy as np
 from PIL import Image
 
 from phalanx.errors import PhalanxError
+from phalanx.files import write_whole
 from phalanx.report.draw import image
-from phalanx.report.page import Show
+from phalanx.report.page import Show, page
 
 PIXELS = 480  # of the longer side of each picture
 BETWEEN = 3  # pictures a step: bodies glide from one to the next
 STEPS_PER_SECOND = 4
 HOLD = 4  # pictures for which the end of an episode stays
 MOVING = ("x", "y", "position", "lines")  # what glides; the rest is that of the step
+
+
+def write(
+    shows: Sequence[Show], title: str, path: Path, as_gif: bool = False, as_mp4: bool = False
+) -> list[Path]:
+    """Write the page that shows some teams, and films beside it; returns the files."""
+    files = {path.with_suffix(".html"): lambda file: file.write_text(page(shows, title), encoding="utf-8")}
+    if as_gif:
+        files[path.with_suffix(".gif")] = lambda file: gif(shows, file)
+    if as_mp4:
+        files[path.with_suffix(".mp4")] = lambda file: mp4(shows, file)
+    for file, make in files.items():
+        write_whole(file, make)
+    return list(files)
 
 
 def pictures(shows: Sequence[Show]) -> Iterator[np.ndarray]:

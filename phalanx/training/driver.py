@@ -17,7 +17,7 @@ from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint
-from phalanx.training.evaluate import Played, summary, training_row
+from phalanx.training.evaluate import Played, against_row, summary, training_row
 from phalanx.training.footprint import memory_parts, require_disk, require_memory
 from phalanx.training.interrupt import Interrupted, stop_requests
 from phalanx.training.keys import Purpose
@@ -99,7 +99,7 @@ class Driver:
         require_memory(setup, parts, held)
         on_disk = require_disk(setup, parts, self.record.folder)
         say("compiling ...")
-        self.programs = compile_programs(setup.loop, setup.evaluation)
+        self.programs = compile_programs(setup.loop, setup.evaluation, setup.against)
         total = self.programs.bytes_needed or held
         require_memory(setup, parts, total)
         shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
@@ -222,9 +222,12 @@ class Driver:
         # The same episodes for all seeds: two curves then differ by their policies alone.
         common = seed_keys(Purpose.CURVE, [0] * len(setup.seeds))
         played = play_many(self.programs.play, policy, common, setup.config.eval_episodes)
+        against = {}
+        if self.programs.against is not None:
+            against = jax.device_get(self.programs.against(policy, carry.opponent, common))
         rows = []
         for i, seed in enumerate(setup.seeds):
-            own_played, own_tally = jax.tree.map(lambda x, i=i: x[i], (played, tally))
+            own_played, own_tally, faced = jax.tree.map(lambda x, i=i: x[i], (played, tally, against))
             rows.append(
                 {
                     "seed": seed,
@@ -234,6 +237,7 @@ class Driver:
                     "seconds": round(self.seconds, 3),
                     **({"faults": self.faults} if isinstance(setup.env, HostSource) else {}),
                     **{f"eval/{name}": value for name, value in summary(own_played, setup.env.spec).items()},
+                    **against_row(faced, setup.env.spec),
                     **training_row(own_tally, setup.env.spec),
                 }
             )
@@ -256,7 +260,7 @@ class Driver:
             self.record.note(faults=self.faults)
 
     def _show(self, rows: list[dict[str, Any]]) -> None:
-        names = ("eval/return", "eval/win_rate", "train/return")
+        names = ("eval/return", "eval/win_rate", "against_opponent/win_rate", "train/return")
         present = [name for name in names if all(row.get(name) is not None for row in rows)]
         means = {name: float(np.mean([row[name] for row in rows])) for name in present}
         self.console.evaluation(self.env_steps, self.rate, self.seconds_left, means)

@@ -1,13 +1,17 @@
 """Evaluation of whole episodes."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.training.collectors.base import Collector
-from phalanx.training.loop import Tally
+from phalanx.opponents.base import Opponents
+from phalanx.opponents.kinds import Mixed
+from phalanx.training.collectors.base import Collector, over_seeds
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.loop import Loop, Tally
 from phalanx.types import Array, EnvSpec, PyTree, Transition
 
 
@@ -25,8 +29,45 @@ def play(collector: Collector, policy: PyTree, keys: Array, greedy: bool = True)
     With the policy (S, ...) and the key (S,) of each seed: (S, E, ...).
     """
     _, (over, played) = collector.first_episodes(policy, collector.start(keys), greedy, _outcome)
+    return _first(over, played)
+
+
+class Against:
+    """Plays the learner against the opponents of its training, and against some others, in one program.
+
+    As many episodes as there are environments in training, so that each opponent has its part of them.
+    """
+
+    def __init__(self, loop: Loop, others: Mapping[str, Opponents]):
+        """`others` are made for as many environments as episodes are to be played."""
+        trained, seeds = loop.opponents, loop.collector.seeds
+        assert trained is not None
+        self.parts = {"opponent": trained, **others}
+        sizes = [loop.collector.envs, *(each.envs for each in others.values())]
+        self.opponents = Mixed(trained.env, list(self.parts.values()), sizes)
+        self.collector = Compiled(trained.env, loop.algorithm, sum(sizes), seeds, opponents=self.opponents)
+
+    def play(self, policy: PyTree, opponent: PyTree, keys: Array) -> dict[str, Played]:
+        """Episodes (S, E, ...) against each, from the policy, opponent and key of each seed, (S, ...)."""
+
+        def one(policy: PyTree, opponent: PyTree, key: Array) -> tuple[Array, Played]:
+            states = (opponent, *(each.init(policy, key) for each in list(self.parts.values())[1:]))
+            playing = self.opponents.playing(states, policy)
+            actors, limit = self.collector.start_one(key), self.collector.spec.time_limit
+            return self.collector.collect_one(policy, actors, limit, True, _outcome, playing)[1]
+
+        over, played = over_seeds(one, self.collector.seeds, (0, 0, 0))(policy, opponent, keys)
+        first = _first(over, played)
+        return {
+            name: jax.tree.map(lambda x, where=where: x[:, where], first)
+            for name, where in zip(self.parts, self.opponents.slices, strict=True)
+        }
+
+
+def _first(over: Array, played: Played) -> Played:
+    """The first episode of each environment, (S, E, ...), of what was played in T steps, (S, T, E, ...)."""
     end = jnp.argmax(over, axis=1)  # the first end in each environment; later episodes do not count
-    seed, env = jnp.arange(collector.seeds)[:, None], jnp.arange(collector.envs)
+    seed, env = jnp.arange(over.shape[0])[:, None], jnp.arange(over.shape[2])
     return jax.tree.map(lambda x: x[seed, end, env], played)
 
 
@@ -50,6 +91,17 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
     if spec.has_win:
         result["win_rate"] = float(np.mean(played.won))
     return result | returns_by_type(returns.mean(axis=0), spec) | returns_by_agent(returns, spec)
+
+
+def against_row(played: Mapping[str, Played], spec: EnvSpec) -> dict[str, float]:
+    """Of one seed's episodes against each opponent."""
+    means = {name: summary(each, spec) for name, each in played.items()}
+    return {
+        f"against_{name}/{what}": found[what]
+        for name, found in means.items()
+        for what in ("return", "win_rate")
+        if what in found
+    }
 
 
 def returns_by_agent(returns: np.ndarray, spec: EnvSpec) -> dict[str, float]:

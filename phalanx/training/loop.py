@@ -93,7 +93,8 @@ class Loop:
         def update(rollout: Transition) -> dict[str, Array]:
             key, clock = jax.random.key(0), Clock(jnp.float32(0), jnp.float32(1))
             learner = self.algorithm.init(key, self.collector.envs)
-            return self._learn(learner, rollout, key, clock)[1]
+            opponent = self._first_opponent(self.algorithm.policy(learner), key)
+            return self._both_learn(learner, opponent, rollout, key, clock)[2]
 
         of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes[1])
         return jax.eval_shape(update, of_seed)
@@ -123,8 +124,11 @@ class Loop:
             episodes=jnp.int32(0),
             tally=Tally(jnp.int32(0), episodes, metrics, jnp.int32(0)),
             best=Best(policy, jnp.float32(-jnp.inf)),
-            opponent=None if self.opponents is None else self.opponents.init(policy),
+            opponent=self._first_opponent(policy, jax.random.fold_in(learner_key, 1)),
         )
+
+    def _first_opponent(self, policy: PyTree, key: Array) -> PyTree:
+        return None if self.opponents is None else self.opponents.init(policy, key)
 
     def init_policy(self, seed: Array) -> PyTree:
         """The policy of a seed before its first update."""
@@ -148,13 +152,10 @@ class Loop:
         key, update_key = jax.random.split(carry.key)
         done = carry.updates.astype(jnp.float32)
         clock = Clock(done * self.algorithm.steps_per_update, budget)
-        learner, metrics = self._learn(carry.learner, rollout, update_key, clock)
+        learner, opponent, metrics = self._both_learn(
+            carry.learner, carry.opponent, rollout, update_key, clock
+        )
         episodes = _ended(rollout.completed, rollout.info)
-        opponent = carry.opponent
-        if self.opponents is not None:
-            policy, rival_key = self.algorithm.policy(learner), jax.random.fold_in(update_key, 1)
-            env_steps = clock.env_steps + self.algorithm.steps_per_update
-            opponent = self.opponents.learnt(opponent, policy, rollout, rival_key, env_steps)
         seen, tally = rollout.observation, carry.tally
         return carry._replace(
             learner=learner,
@@ -170,6 +171,17 @@ class Loop:
                 no_action_available=tally.no_action_available + (seen.alive & ~seen.avail.any(-1)).sum(),
             ),
         )
+
+    def _both_learn(
+        self, learner: Learner, opponent: PyTree, rollout: Transition, key: Array, clock: Clock
+    ) -> tuple[Learner, PyTree, dict[str, Array]]:
+        """The learner and the opponent after an update, and what they log."""
+        learner, metrics = self._learn(learner, rollout, key, clock)
+        if self.opponents is None:
+            return learner, None, metrics
+        policy, opponent_key = self.algorithm.policy(learner), jax.random.fold_in(key, 1)
+        opponent, theirs = self.opponents.learnt(opponent, policy, rollout, opponent_key, clock)
+        return learner, opponent, {**metrics, **theirs}
 
     def advance(self, carry: Carry, updates: Array, budget: Array) -> Carry:
         """Make `updates` updates in one program, simulator included."""

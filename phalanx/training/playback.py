@@ -11,11 +11,13 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.data.episodes import Episode, Film
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
+from phalanx.envs.sides import OneSide
 from phalanx.envs.wrappers import as_given
+from phalanx.opponents.kinds import Learning
 from phalanx.training import keys
 from phalanx.training.collectors import Compiled, Hosted, collector_for
 from phalanx.training.keys import Purpose
-from phalanx.types import Array, Observation, PyTree, Transition
+from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 
 class Kept(NamedTuple):
@@ -67,13 +69,7 @@ def player(
 
     def program(policy: PyTree, key: Array):
         def keep(step: Transition) -> Kept:
-            preferences = None
-            if film and algorithm.actor.preference:
-                preferences = algorithm.actor.preferences(policy, step.observation, step.first, step.memory)
-            ends = (step.terminated, step.truncated, step.info.get("won"))
-            state = step.info.get("state")
-            after = as_given(step.next_observation, env.spec)
-            return Kept(after, step.action, step.reward, *ends, preferences, state)
+            return _kept(step, env.spec, algorithm, policy, film)
 
         actors = collector.start(key[None])
         if film and isinstance(collector, Hosted):
@@ -95,6 +91,40 @@ def player(
         return [episode._replace(film=each) for episode, each in zip(played, films, strict=True)]
 
     return play
+
+
+def play_both(
+    env: OneSide, mine: Algorithm, policy: PyTree, opponent: Learning, playing: PyTree, seed: int
+) -> tuple[list[Episode], list[Episode]]:
+    """Episodes of two teams against each other, with states and preferences, as either side played them."""
+    collector = Compiled(env, mine, opponent.envs, with_states=True, opponents=opponent)
+    yours, theirs = opponent.player.algorithm, opponent.player.spec
+
+    @jax.jit
+    def program(policy: PyTree, playing: PyTree, key: Array):
+        def keep(step: Transition) -> tuple[Kept, Kept]:
+            other = _kept(opponent.own(step), theirs, yours, playing, True)
+            return _kept(step, env.spec, mine, policy, True), other
+
+        actors = collector.start_one(key)
+        limit, greedy = env.spec.time_limit, opponent.greedy
+        _, kept = collector.collect_one(policy, actors, limit, greedy, keep, playing)
+        begin = _bare_state(actors.running.state)
+        first = (as_given(actors.running.observation, env.spec), begin.seen[opponent.other])
+        return first, begin, kept
+
+    first, begin, kept = jax.device_get(program(policy, playing, keys.root(Purpose.PLAYBACK, seed)))
+    return _episodes(first[0], begin, kept[0]), _episodes(first[1], begin, kept[1])
+
+
+def _kept(step: Transition, spec: EnvSpec, algorithm: Algorithm, policy: PyTree, film: bool) -> Kept:
+    """What is kept of a step, (B, ...); `spec` is that of the bare environment."""
+    preferences = None
+    if film and algorithm.actor.preference:
+        preferences = algorithm.actor.preferences(policy, step.observation, step.first, step.memory)
+    ends = (step.terminated, step.truncated, step.info.get("won"))
+    after = as_given(step.next_observation, spec)
+    return Kept(after, step.action, step.reward, *ends, preferences, step.info.get("state"))
 
 
 def _bare_state(state: PyTree) -> PyTree:

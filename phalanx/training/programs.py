@@ -19,7 +19,7 @@ import numpy as np
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector, over_seeds
 from phalanx.training.collectors.compiled import Compiled
-from phalanx.training.evaluate import Played, play
+from phalanx.training.evaluate import Against, Played, play
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Loop
 from phalanx.types import Array, PyTree
@@ -38,10 +38,12 @@ class Programs(NamedTuple):
     """keep the best policy, by the score of each seed"""
     bytes_needed: int
     """what `advance` takes on its device; 0 where the device does not say"""
+    against: Callable[[PyTree, PyTree, Array], dict[str, Played]] | None = None
+    """greedy episodes against opponents, with the policy and the opponent's state of each seed"""
 
 
 @lru_cache(maxsize=4)
-def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
+def compile_programs(loop: Loop, evaluation: Collector, against: Against | None = None) -> Programs:
     """Compile everything that a run will call, at the same time; the last few are kept in this process."""
     seeds, carry = loop.collector.seeds, carry_shapes(loop)
     budget = jax.ShapeDtypeStruct((), jnp.float32)
@@ -49,6 +51,7 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
     track_best = jax.jit(over_seeds(loop.track_best, seeds, (0, 0)), donate_argnums=0)
     play_episodes = play_program(evaluation)
     # The largest first: each is compiled while the next is traced.
+    jobs: dict[str, tuple[Any, tuple[Any, ...]]]
     if isinstance(loop.collector, Compiled):
         policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
         jobs = {
@@ -57,6 +60,9 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
             "init": (jax.jit(over_seeds(loop.init, seeds)), (numbers,)),
             "track_best": (track_best, (carry, scores)),
         }
+        if against is not None:
+            keys = seed_keys(Purpose.CURVE, [0] * seeds)
+            jobs["against"] = (jax.jit(against.play), (policy, carry.opponent, keys))
     else:
         jobs = {
             "learn": (learn_program(loop), (carry, *loop.shapes, budget)),
@@ -68,7 +74,8 @@ def compile_programs(loop: Loop, evaluation: Collector) -> Programs:
         done = {name: program.result() for name, program in compiling.items()}
     needed = bytes_needed(done["learn"])
     if isinstance(loop.collector, Compiled):
-        return Programs(done["init"], done["learn"], done["play"], done["track_best"], needed)
+        init, learn, evaluate = (done[name] for name in ("init", "learn", "play"))
+        return Programs(init, learn, evaluate, done["track_best"], needed, done.get("against"))
     hosted = HostedTraining(loop, done["init"], done["learn"])
     return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
 

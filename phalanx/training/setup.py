@@ -18,11 +18,12 @@ from phalanx.envs.host.task import HostTask
 from phalanx.envs.sides import OneSide
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
-from phalanx.opponents.make import Load, learners_env, opponents_of, side_of
+from phalanx.opponents.make import Load, learners_env, opponents_of, side_of, yardstick
 from phalanx.report.console import table
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.evaluate import Against
 from phalanx.training.loop import Loop
 
 # Options of a run that say where host environments are stepped, and the fields of a `Placement` for them.
@@ -39,6 +40,8 @@ class Setup(NamedTuple):
     loop: Loop
     evaluation: Collector
     """plays the episodes of an evaluation"""
+    against: Against | None = None
+    """plays the learner against its opponents, where it has some"""
 
     @property
     def config(self) -> RunConfig:
@@ -92,13 +95,18 @@ def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | None:
     """The side that learns, if somebody else plays the other one."""
     if run.opponent == "script" and not isinstance(env, Battle):
         raise PhalanxError(f"{run.env} has no script for one side: use self, past, random or a team")
-    if run.opponent in ("", "script"):
+    if run.opponent and run.opponent_algorithm:
+        raise PhalanxError(
+            f"opponent={run.opponent} and opponent_algorithm={run.opponent_algorithm} are two opponents: "
+            f"leave out one of them"
+        )
+    if run.opponent in ("", "script") and not run.opponent_algorithm:
         if run.side:
             raise PhalanxError("side is for a run with an opponent: add --opponent, as in --opponent random")
         return None
     if isinstance(env, HostSource):
         raise PhalanxError(f"opponents play in compiled environments, and {run.env} is a Python program")
-    return side_of(env, run.side)
+    return side_of(env, run)
 
 
 def _placed(env: Env | HostSource, run: RunConfig, origins: Mapping[str, str]) -> Env | HostSource:
@@ -129,6 +137,7 @@ class Parts(NamedTuple):
     algorithm: Algorithm
     loop: Loop
     evaluation: Collector
+    against: Against | None = None
 
 
 def _make_parts(
@@ -148,7 +157,10 @@ def _make_parts_with_opponents(
     algorithm = build(cls, config, policy_spec(side.spec, **config.inputs))
     opponents = opponents_of(run, side, algorithm, load)
     loop = Loop(Compiled(side, algorithm, run.envs, run.seeds, opponents=opponents))
-    return Parts(algorithm, loop, collector_for(env, algorithm, run.eval_episodes, run.seeds))
+    evaluation = collector_for(env, algorithm, run.eval_episodes, run.seeds)
+    # A random team is another yardstick, unless it is the one of evaluations anyway.
+    others = {} if isinstance(env, OneSide) else {"random": yardstick(side, run.eval_episodes)}
+    return Parts(algorithm, loop, evaluation, Against(loop, others))
 
 
 # Runs that differ only in seeds, budget and folder have the same programs, which are kept with the parts.
@@ -200,7 +212,7 @@ def statement(setup: Setup) -> list[str]:
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
             *(_network_row(network) for network in algorithm.summary()),
             *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
-            *([("opponent", _opponent_row(setup))] if run.opponent not in ("", "script") else []),
+            *([("opponent", _opponent_row(setup))] if setup.loop.opponents is not None else []),
         ]
     )
 
@@ -211,8 +223,10 @@ def _opponent_row(setup: Setup) -> str:
         "self": "the learner itself",
         "past": f"{run.opponent_pool} past selves, drawn {run.opponent_draw}",
     }
+    who = known.get(run.opponent, run.opponent)
+    who = f"{run.opponent_algorithm}, which learns too" if run.opponent_algorithm else who
     against = "a random team" if evaluated else "the script"
-    return f"{known.get(run.opponent, run.opponent)}; evaluations are against {against}"
+    return f"{who}; evaluations are against {against}"
 
 
 def _network_row(network: NetworkSummary) -> tuple[str, str]:

@@ -198,8 +198,12 @@ class Duel(Sides):
         view, reward, won = batch_last(self._for_them)(state, after)
         return after, self._both(step, view, reward, won)
 
-    def frame(self, state: BattleState) -> dict[str, Any] | None:
-        return self.ours.frame(state)
+    def frame(self, state: BattleState, side: str) -> dict[str, Any] | None:
+        if side == ALLIES:
+            return self.ours.frame(state)
+        _, kinds, units = self._seen(jax.tree.map(lambda x: jnp.asarray(x)[..., None], state))
+        kinds, units = jax.tree.map(lambda x: np.asarray(x)[..., 0], (kinds, units))
+        return self.theirs.frame(state._replace(kinds=kinds, units=units))
 
     def _both(self, step: TimeStep, view: View, reward: Array, won: Array) -> dict[str, TimeStep]:
         """The time steps of both sides, from that of the allies and what the enemies see and get."""

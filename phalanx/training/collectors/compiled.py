@@ -18,7 +18,7 @@ class Actors(NamedTuple):
     running: Running
     memory: PyTree
     key: Array
-    rival: PyTree = None
+    opponent: PyTree = None
     """the memory of those who play the other side, if anybody does"""
 
 
@@ -49,8 +49,8 @@ class Compiled(Collector):
         """Reset B environments and begin with empty memories."""
         reset_key, act_key = jax.random.split(key)
         running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
-        rival = None if self.opponents is None else self.opponents.start(self.envs)
-        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key, rival)
+        opponent = None if self.opponents is None else self.opponents.start(self.envs)
+        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key, opponent)
 
     def collect_one(
         self,
@@ -67,11 +67,12 @@ class Compiled(Collector):
         """
 
         def step(actors: Actors, _: None) -> tuple[Actors, Any]:
-            running, memory, key, rival = actors
+            running, memory, key, opponent = actors
             key, act_key, env_key = jax.random.split(key, 3)
+            acted = {}
             if self.opponents is not None:
-                rival_key = jax.random.fold_in(act_key, 1)
-                running, rival = self.opponents.choose(playing, running, rival, rival_key)
+                opponent_key = jax.random.fold_in(act_key, 1)
+                running, opponent, acted = self.opponents.choose(playing, running, opponent, opponent_key)
             action, next_memory, extras = self.algorithm.actor.act(
                 policy, running.observation, running.first, memory, act_key, greedy
             )
@@ -87,10 +88,10 @@ class Compiled(Collector):
                 terminated=timestep.terminated,
                 truncated=timestep.truncated,
                 next_observation=timestep.observation,
-                info=timestep.info,
+                info={**timestep.info, **acted},
                 agent_terminated=timestep.agent_terminated,
             )
-            return Actors(next_running, next_memory, key, rival), keep(transition)
+            return Actors(next_running, next_memory, key, opponent), keep(transition)
 
         return jax.lax.scan(step, actors, None, length)
 
@@ -98,7 +99,7 @@ class Compiled(Collector):
         """Who plays the other side before anything is learnt, (M, ...); None if nobody does."""
         if self.opponents is None:
             return None
-        return self.opponents.playing(self.opponents.init(policy), policy)
+        return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)
 
     # All seeds
 
