@@ -1,0 +1,50 @@
+"""What MkDocs cannot do by itself: files of the repository that pages link to, and replays within pages."""
+
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+?\.\w+)(?:#[\w-]*)?\)")
+REPLAY = re.compile(r"<!-- replay (\w+) -->")
+SOURCES, REPLAYS = "source", "replays"  # the folders of the site that they are copied to
+MADE = ROOT / "build" / REPLAYS  # where docs/replays.py writes them
+
+
+def _linked(page: Path) -> set[str]:
+    """Files outside of docs/ that a page links to."""
+    found = (
+        (page.parent / up / path).resolve() for up, path in LINK.findall(page.read_text(encoding="utf-8"))
+    )
+    return {
+        str(file.relative_to(ROOT)) for file in found if file.is_file() and ROOT / "docs" not in file.parents
+    }
+
+
+def on_files(files: Files, config) -> Files:
+    """Add the files that pages link to, and the replays that were made."""
+    wanted = {path for page in (ROOT / "docs").rglob("*.md") for path in _linked(page)}
+    for path in sorted(wanted):
+        files.append(File.generated(config, f"{SOURCES}/{path}.txt", content=(ROOT / path).read_bytes()))
+    for page in sorted(MADE.glob("*.html")):
+        files.append(File.generated(config, f"{REPLAYS}/{page.name}", content=page.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown: str, page, config, files) -> str:
+    """Let links to these files lead to their copies, and show replays."""
+    depth = page.file.src_uri.count("/")
+
+    def copied(match: re.Match) -> str:
+        up, path = match.groups()
+        outside = up.count("../") > depth and (ROOT / path).is_file()
+        return f"]({'../' * depth}{SOURCES}/{path}.txt)" if outside else match[0]
+
+    def shown(match: re.Match) -> str:
+        if not (MADE / f"{match[1]}.html").exists():
+            return ""
+        source = f"{'../' * depth}{REPLAYS}/{match[1]}.html"
+        return f'<iframe src="{source}" title="replay" width="100%" height="560" loading="lazy"></iframe>'
+
+    return REPLAY.sub(shown, LINK.sub(copied, markdown))
