@@ -295,8 +295,9 @@ def test_few_seeds_and_one_task_and_returns_are_described(tmp_path):
     assert_sound(folder / "paper")
 
 
+@pytest.mark.filterwarnings("error:.*missing from font:UserWarning", "error:.*constrained_layout:UserWarning")
 def test_a_hostile_experiment_is_printed_and_not_run(tmp_path, capsys):
-    arms = {"mappo": ("mappo", 0.9), HOSTILE: ("my_module:Mine", 0.5), "$x_{": ("qmix", 0.2)}
+    arms = {"mappo": ("mappo", 0.9), HOSTILE: ("my_module:Mine", 0.5), "$x_{$": ("qmix", 0.2)}
     folder = experiment(tmp_path / "evil", arms, ["../x%$_", "battle/3m"], title=HOSTILE, seeds=3)
     for run in folder.glob("run?"):
         facts = json.loads((run / "run.json").read_text())
@@ -332,6 +333,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PhalanxError, match="cannot write"):
         cli.run(["paper", str(folder), "--out", str(tmp_path / "file")])
+    (tmp_path / "out" / "main.tex").mkdir(parents=True)
+    with pytest.raises(PhalanxError, match="cannot write"):
+        cli.run(["paper", str(folder), "--out", str(tmp_path / "out")])
     with pytest.raises(PhalanxError, match="no run folder"):
         cli.run(["paper", str(tmp_path / "nothing")])
     for text in ("{", "[]", "{}"):
