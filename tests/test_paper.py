@@ -233,7 +233,7 @@ def test_options_are_those_that_are_set_or_differ(tmp_path):
     (text,) = tables.options(found)
     assert re.findall(r"texttt\{([^}]*)\}", text) == ["algorithm.lr", "algorithm.share"]
     said = section(found)
-    assert r"\texttt{mappo/battle} were tuned by the authors" in said
+    assert r"\texttt{mappo/battle} are those that come with" in said
     assert algorithm_name("mappo") == "MAPPO"
     assert algorithm_name("my_module:Mine") == "my_module:Mine"
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -56,6 +57,21 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path):
         "the wheel has no command `phalanx`"
     ]
     assert list(check.contents(wheel(tmp_path, FILES, licence=False), FILES)) == ["the wheel lacks LICENSE"]
+
+
+def test_an_sdist_has_the_project_s_pages_and_no_half_of_the_tests(tmp_path):
+    def problems(names):
+        with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+            for name in names:
+                archive.addfile(tarfile.TarInfo(f"phalanx-1.2.3/{name}"))
+        return list(check.source_contents(tmp_path / "a.tar.gz"))
+
+    pages = ["CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml"]
+    assert problems(pages) == []
+    assert problems(pages[1:]) == ["the sdist lacks CHANGELOG.md"]
+    assert problems([*pages, "tests/test_a.py"]) == [
+        "the sdist has tests, but not their data: see MANIFEST.in"
+    ]
 
 
 @pytest.mark.parametrize("part", ["presets", "references", "viewer", "bibliography", "styles"])

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -31,11 +32,8 @@ COPYLEFT = re.compile(r"\b(?:[AL]?GPL|GNU|MPL|Mozilla|EUPL|CDDL|EPL|OSL|SSPL|CC-
 EXCEPTIONS = re.compile(
     r"\(?GPL-3\.0-(?:or-later|only) WITH GCC-exception-3\.1\)?|GPL-3\.0-with-GCC-exception", re.IGNORECASE
 )
-# Copyleft licences that reach no further than the package's own files, and packages whose metadata name none.
-ALLOWED = {
-    "certifi": "MPL-2.0: covers its own files only",
-    "tqdm": "MPL-2.0 and MIT: covers its own files only",
-}
+# Packages that may come along in spite of this, with a reason, such as "MPL-2.0: covers its own files only".
+ALLOWED: dict[str, str] = {}
 
 
 class Package(NamedTuple):
@@ -120,7 +118,7 @@ def build(scratch: Path, dist: Path) -> tuple[Path, Path]:
     python = environment(scratch / "tools")
     run([python, "-m", "pip", "install", "--quiet", *BUILD_TOOLS])
     run([python, "-m", "build", "--outdir", out, source])
-    print(run([python, "-m", "twine", "check", "--strict", *sorted(out.iterdir())]).strip())
+    print(run([python, "-m", "twine", "--no-color", "check", "--strict", *sorted(out.iterdir())]).strip())
     dist.mkdir(parents=True, exist_ok=True)
     copies = [Path(shutil.copy2(path, dist)) for path in out.iterdir()]
     (wheel,) = (path for path in copies if path.suffix == ".whl")
@@ -171,14 +169,14 @@ PARTS = {
 
 
 def source_contents(sdist: Path) -> Iterator[str]:
-    """What an sdist lacks; the wheel was built from it, so it has the package."""
-    import tarfile
-
+    """What is wrong with the files in an sdist; the wheel was built from it, so it has the package."""
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    for name in ("LICENSE", "README.md", "pyproject.toml"):
+    for name in ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml"):
         if name not in inside:
             yield f"the sdist lacks {name}"
+    if any(name.startswith("tests/") for name in inside):
+        yield "the sdist has tests, but not their data: see MANIFEST.in"
 
 
 def documents(version: str, root: Path) -> Iterator[str]:

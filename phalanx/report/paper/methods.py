@@ -144,8 +144,8 @@ def _tuning(result: Comparison) -> str:
     if presets:
         listed = joined([rf"\texttt{{{escape(name)}}}" for name in presets])
         text += (
-            f"Values of the {'preset' if len(presets) == 1 else 'presets'} {listed} were tuned by the "
-            "authors of phalanx; other listed values were set for this experiment. "
+            f"Values of the {'preset' if len(presets) == 1 else 'presets'} {listed} are those that come with "
+            "the software; other listed values were set for this experiment. "
         )
     return (
         text
