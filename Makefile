@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-fast test-long test-lowest check bench clean
+.PHONY: setup demo test test-fast test-long test-lowest check bench release-check clean
 
 setup: $(STAMP)
 
@@ -60,5 +60,10 @@ bench: setup
 	$(BIN)/python benchmarks/battle.py
 	$(BIN)/python benchmarks/mpe.py
 
+# Builds wheel and sdist, and tries them in empty environments: PYTHONS="python3.12 /opt/python3.13/bin/python3".
+PYTHONS ?=
+release-check:
+	$(PYTHON) tools/release_check.py $(PYTHONS)
+
 clean:
-	rm -rf $(VENV) $(LOWEST) results build *.egg-info
+	rm -rf $(VENV) $(LOWEST) results build dist *.egg-info

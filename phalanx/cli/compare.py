@@ -1,7 +1,9 @@
 """`phalanx compare`: compare runs."""
 
 import shlex
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from phalanx.cli.parsing import Parser, whole_number
 from phalanx.config import Option, convert
@@ -16,6 +18,15 @@ def _parser() -> Parser:
     parser.add_argument(
         "what", metavar="RUN | EXPERIMENT", nargs="+", help="run folders, or the folder of an experiment"
     )
+    add_options(parser)
+    parser.add_argument(
+        "--out", metavar="DIR", help="output folder (default: results/compare, or EXPERIMENT/report)"
+    )
+    return parser
+
+
+def add_options(parser: Parser) -> None:
+    """Options that say what is compared, and where."""
     parser.add_argument(
         "--metric",
         metavar="NAME",
@@ -33,29 +44,29 @@ def _parser() -> Parser:
         default="0.8",
         help="normalised score for the time to threshold (default: 0.8)",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", help="output folder (default: results/compare, or EXPERIMENT/report)"
-    )
-    return parser
+
+
+def given_options(args: Namespace) -> dict[str, Any]:
+    """What `add_options` has read, as `gather` takes it."""
+    threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
+    return {
+        "metric": {task: name for task, _, name in (each.rpartition("=") for each in args.metric)},
+        "steps": whole_number("--steps", args.steps),
+        "control": args.control,
+        "threshold": threshold,
+    }
 
 
 def run(words: list[str]) -> int:
     """Run the command with these arguments; returns the exit code."""
     args = _parser().parse(words)
-    threshold = convert(Option("--threshold", float, (), False, None, "", {}), args.threshold, "command line")
-    metric = {task: name for task, _, name in (each.rpartition("=") for each in args.metric)}
+    options = given_options(args)
     from rich.console import Console
 
     from phalanx.report import comparison
     from phalanx.report.compare import gather, terminal
 
-    out, found = gather(
-        args.what,
-        metric=metric,
-        steps=whole_number("--steps", args.steps),
-        control=args.control,
-        threshold=threshold,
-    )
+    out, found = gather(args.what, **options)
     files = comparison.write(
         found, Path(args.out) if args.out else out, shlex.join(["phalanx", "compare", *words])
     )

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,10 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "axes.grid": True,
     "lines.linewidth": 2,
+    "lines.markersize": 7,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names of arms and tasks are text, also with a $ in them
     "svg.fonttype": "none",
     "svg.hashsalt": "phalanx",
 }
@@ -66,7 +70,7 @@ def curves(result: Comparison) -> list[Panel]:
                 counts = None if cell.curve_episodes is None else [cell.curve_episodes]
                 found = st.bootstrap(st.mean, [cell.curve.T], counts, draws=st.DRAWS // 2)
                 for seed in cell.curve:
-                    axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=0.8)
+                    axis.plot(cell.steps, seed, color=colour, alpha=0.22, linewidth=_relative(0.4))
                 axis.fill_between(cell.steps, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
                 axis.plot(cell.steps, found.value, color=colour, linestyle=dash, label=arm)
             axis.set(xlabel="env steps", ylabel=metric_name(result.metric[task]))
@@ -100,17 +104,24 @@ def _look(arm: int) -> tuple[str, Any]:
     return COLOURS[arm % len(COLOURS)], DASHES[arm % len(DASHES)]
 
 
+def _relative(width: float) -> float:
+    """A width as a multiple of the style's line width."""
+    from matplotlib import rcParams
+
+    return width * rcParams["lines.linewidth"]
+
+
 def _whisker(axis: Any, y: float, interval: st.Interval, colour: str, marker: str = "o") -> None:
     if not np.isnan(interval.low):
         axis.plot(
             [interval.low, interval.high],
             [y, y],
             color=colour,
-            linewidth=6,
+            linewidth=_relative(3),
             alpha=0.3,
             solid_capstyle="round",
         )
-    axis.plot(interval.value, y, marker, color=colour, markersize=7)
+    axis.plot(interval.value, y, marker, color=colour)
 
 
 def _intervals(axis: Any, result: Comparison) -> None:
@@ -127,7 +138,7 @@ def _intervals(axis: Any, result: Comparison) -> None:
     )
     axis.set_xlabel("over all tasks, with 95 % intervals")
     axis.grid(axis="y", visible=False)
-    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    axis.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 
 
 def _improvement(axis: Any, result: Comparison) -> None:
@@ -165,14 +176,16 @@ def _efficiency(axis: Any, result: Comparison) -> None:
 
 
 @contextmanager
-def drawing(rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Any, Any]]:
-    """A figure in the style of the reports, and its axes, (rows, columns)."""
+def drawing(
+    rows: int, columns: int, size: tuple[float, float], style: Mapping[Any, Any] = STYLE
+) -> Iterator[tuple[Any, Any]]:
+    """A figure in the style of the reports, or in another one, and its axes, (rows, columns)."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    with plt.rc_context(STYLE):
+    with plt.rc_context(dict(style)):
         figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
         try:
             yield figure, axes
@@ -193,7 +206,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         if not axes.flat[0].get_legend():
-            axes.flat[0].legend(frameon=False, fontsize=8)
+            axes.flat[0].legend()
         try:
             for file in files:
                 figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)

@@ -78,7 +78,7 @@ def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
 
 def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
     """Compare the finished runs of an experiment; what is missing is noted."""
-    plan = json.loads((out / EXPERIMENT).read_text(encoding="utf-8"))
+    plan = _plan(out / EXPERIMENT)
     runs, arms, notes = [], [], []
     for cell in plan["cells"]:
         try:
@@ -96,6 +96,17 @@ def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
     options["control"] = options.get("control") or plan["control"]
     bounds = {task: (low, high) for task, (low, high) in plan["bounds"].items()}
     return out / "report", compare(runs, arms, title=plan["title"], bounds=bounds, notes=notes, **options)
+
+
+def _plan(path: Path) -> dict[str, Any]:
+    """What an experiment wrote down about itself."""
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        if not {"title", "file", "control", "bounds", "cells"} <= plan.keys():
+            raise ValueError
+    except (OSError, ValueError, AttributeError):
+        raise PhalanxError(f"{path} is not readable: phalanx experiment FILE.toml writes it again") from None
+    return plan
 
 
 def _metric(task: str, runs: Sequence[Trained], wanted: Mapping[str, str]) -> str:
