@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-fast test-long test-lowest check bench release-check clean
+.PHONY: setup demo test test-fast test-long test-lowest check bench docs release-check clean
 
 setup: $(STAMP)
 
@@ -52,6 +52,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# The site, in build/site; a broken link fails.
+docs: setup
+	$(BIN)/python docs/replays.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py

@@ -58,7 +58,9 @@ def test_every_algorithm_is_kept_from_importing_others():
 
 
 def test_the_map_of_the_code_names_every_room():
-    _, _, after = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map of the code")
+    _, _, after = (
+        (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## The map of the code")
+    )
     rooms = set(re.findall(r"^  ([\w.]+)/? ", after.split("```")[1], re.MULTILINE))
     files = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.*") if path.parent.name != "__pycache__"]
     assert rooms == {file.parts[0] for file in files} - {"__init__.py", "__main__.py", "py.typed"}

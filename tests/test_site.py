@@ -1,0 +1,117 @@
+"""The site builds without a warning, and what its tutorials tell can be done."""
+
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx import cli
+
+ROOT = Path(__file__).parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
+# With fewer steps, and a game of one step where battles would take long to compile.
+SHORTER = {
+    r"--steps \S+": "--steps 1024 --batch-steps 1024 --eval-episodes 4 --final-episodes 4",
+    r"--seeds 5": "--seeds 2",
+    r"--episodes \d+": "--episodes 8",
+    r"--best-response \S+": "--best-response 1024",
+    r"battle/3m": "switch/2",
+}
+GAME = {r"battle/3m": "game/rock_paper_scissors", r" heuristic script ": " random "}
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "https://fonts.g" not in home, "nothing is loaded from elsewhere"
+    assert (tmp_path / "site" / "source" / "phalanx" / "types.py.txt").is_file()
+    assert 'id="phalanx.api.train"' in (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+
+
+def test_every_public_name_is_in_the_reference_with_a_docstring():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)}
+    assert listed == set(phalanx.__all__)
+    for name in phalanx.__all__:
+        assert inspect.getdoc(getattr(phalanx, name)), name
+
+
+def test_every_page_is_in_the_navigation():
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages == set(re.findall(r"([\w/-]+\.md)", nav))
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The language and the text of each code block of a tutorial."""
+    text = (TUTORIALS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def follow(page: str, folder: Path, changes: dict[str, str]) -> list[str]:
+    """Do what a tutorial says in a folder: write its files, run its commands; returns them."""
+    done = []
+    for language, text in blocks(page):
+        if language:
+            name = re.match(r"# (\S+)\n", text)
+            assert name, f"{page}: a block says in its first line which file it is"
+            (folder / name[1]).write_text(text)
+            continue
+        for line in re.findall(r"^phalanx .*", text, re.MULTILINE):
+            command = line
+            for old, new in changes.items():
+                command = re.sub(old, new, command)
+            done.append(command)
+            assert cli.run(shlex.split(command, comments=True)[1:]) == 0, command
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_tutorial_of_a_first_team(folder):
+    # The corridor has no scripted team to be shown beside.
+    follow("first-team.md", folder, {**SHORTER, r"watch (\S+) heuristic": r"watch \1 random"})
+    assert (folder / "results" / "corridor" / "watch.html").is_file()
+    assert phalanx.load_team("marines.zip").spec.name == "switch/2"
+
+
+def test_the_tutorial_of_an_environment(folder, capsys):
+    follow("own-environment.md", folder, {**SHORTER, r"--envs 8 --workers 2": "--envs 2 --workers 1"})
+    assert phalanx.Run(folder / "results" / "agree").facts["status"] == "finished"
+    assert "Agree" in capsys.readouterr().out
+
+
+def test_the_tutorial_of_a_comparison(folder):
+    text = (TUTORIALS / "comparison.md").read_text(encoding="utf-8")
+    assert "steps = 1e5\nseeds = 5" in text
+    small = "steps = 1024\nseeds = 2\nbatch_steps = 1024\neval_episodes = 4\nfinal_episodes = 4"
+    for language, block in blocks("comparison.md"):
+        if language:
+            (folder / "sharing.toml").write_text(block.replace("steps = 1e5\nseeds = 5", small))
+    for command in (["experiment", "sharing.toml"], ["compare", "results/experiments/sharing"]):
+        assert f"phalanx {' '.join(command)}" in text
+        assert cli.run(command) == 0
+
+
+def test_the_tutorial_of_self_play(folder):
+    first = {r"(--out results/script)": r"\1 --opponent random"}  # a game has no script of its own
+    done = follow("self-play.md", folder, {**SHORTER, **GAME, **first})
+    assert len(done) == 5
+    assert (folder / "results" / "play" / "crossplay.html").is_file()
+    assert (folder / "results" / "play" / "games.html").is_file()
