@@ -21,7 +21,6 @@ from phalanx.algorithms.shared.normalised import build
 from phalanx.config import options_of
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import policy_spec
-from phalanx.errors import PhalanxError
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector, over_seeds
 from phalanx.training.collectors.compiled import Compiled
@@ -139,23 +138,28 @@ def example(config: AlgorithmConfig, names: Iterable[str]) -> dict[str, Array]:
     return {name: jnp.asarray(getattr(config, name) or 0, dtype) for name, dtype in dtypes.items()}
 
 
-def own_program(lane: Lane, names: Sequence[str]) -> dict[str, str]:
+def own_program(lane: Lane, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     """Those of some options that cannot be arguments of a program, and why; each value is another program.
 
-    An option that can be one and does nothing is refused.
+    Also returns those that could be arguments and do nothing.
     """
     kinds = {name: opt.kind for name, opt in options_of(type(lane.config)).items()}
-    found = {name: "it is no number" for name in names if kinds[name] not in (int, float)}
-    rest = [name for name in names if name not in found]
-    if rest and _trace(lane, rest):  # most often they all are numbers
-        for name in rest:
-            reason = _trace(lane, [name])
-            found |= {name: reason} if reason else {}
-    return found
+    own, idle = {name: "it is no number" for name in names if kinds[name] not in (int, float)}, set[str]()
+    rest = [name for name in names if name not in own]
+    together = _idle(lane, rest)
+    if isinstance(together, set):  # most often they all are numbers
+        return own, together
+    for name in rest:
+        outcome = _idle(lane, [name])
+        if isinstance(outcome, set):
+            idle |= outcome
+        else:
+            own[name] = outcome
+    return own, idle
 
 
-def _trace(lane: Lane, names: Sequence[str]) -> str | None:
-    """Why these options cannot be arguments together; None if they can."""
+def _idle(lane: Lane, names: Sequence[str]) -> set[str] | str:
+    """Those of some options that do nothing as arguments; or why they cannot be arguments together."""
     arguments = (jnp.int32(0), example(lane.config, names), jnp.int32(1), jax.random.key(0))
     try:
         program = jax.make_jaxpr(lane.run)(*arguments).jaxpr
@@ -163,7 +167,4 @@ def _trace(lane: Lane, names: Sequence[str]) -> str | None:
         return (str(error) or type(error).__name__).splitlines()[0]
     inputs = program.invars[1 : 1 + len(names)]  # in the order of a flattened dictionary
     read = {id(variable) for equation in program.eqns for variable in equation.invars}
-    for name, variable in zip(sorted(names), inputs, strict=True):
-        if id(variable) not in read:
-            raise PhalanxError(f"{name} has no effect with these options: leave it out of the search")
-    return None
+    return {name for name, variable in zip(sorted(names), inputs, strict=True) if id(variable) not in read}
