@@ -11,8 +11,8 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx search",
         usage="phalanx search SPACE.toml [--budget STEPS] [--out DIR] [--plan]",
-        description="Search for good settings of an algorithm. Settings that differ in numbers are trained in one\n"
-        "program; those that are behind are stopped. The same command goes on after an interruption.",
+        description="Search for good settings of an algorithm. Settings that differ in numbers are trained\n"
+        "in one program; those that are behind are stopped. The same command goes on after an interruption.",
     )
     parser.add_argument("file", metavar="SPACE.toml", help="a search file; see docs/search.md")
     parser.add_argument(

@@ -29,7 +29,8 @@ MEANINGS = {
     "variance the option explains alone: settings are grouped by its value (a range is cut into up to five "
     "groups of equal size), and the variance between the means of the groups is divided by all variance. "
     "It is corrected for the number of groups, so that an option without effect has about 0. All settings "
-    "are compared at the first rung, which all of them reached.",
+    "are compared at the first rung, which all of them reached: by their score, or by the return while all "
+    "scores are equal.",
     "seeds": "The share that comes from chance alone: the spread of the seeds within a setting, divided by "
     "their number.",
     "the rest": "What options do only together, and what groups are too coarse to show.",
@@ -42,13 +43,24 @@ MEANINGS = {
 
 def importance_of(facts: Facts) -> Importance:
     """What mattered at the first rung. A diverged seed has the lowest score of all."""
-    trials = facts["trials"]
-    found = [score for trial in trials for score in trial["rungs"][0]["seeds"] if score is not None]
+    trials, key = facts["trials"], f"{_judged_by(facts)}s"
+    found = [score for trial in trials for score in trial["rungs"][0][key] if score is not None]
     lowest = min(found, default=0.0)
-    scores = np.array([[lowest if s is None else s for s in trial["rungs"][0]["seeds"]] for trial in trials])
+    scores = np.array([[lowest if s is None else s for s in trial["rungs"][0][key]] for trial in trials])
     axes = facts["space"]["search"]
     listed = {axis["name"] for axis in axes if axis["values"]}
     return importance([axis["name"] for axis in axes], [t["setting"] for t in trials], scores, listed)
+
+
+def _judged_by(facts: Facts) -> str:
+    """What tells settings apart at the first rung: their score, or the return while nobody wins."""
+    scores = {score for trial in facts["trials"] for score in trial["rungs"][0]["scores"]}
+    return "score" if len(scores) > 1 else "return"
+
+
+def _first_rung(facts: Facts) -> str:
+    name = facts["metric"] if _judged_by(facts) == "score" else "return"
+    return f"{name.replace('_', ' ')} at the first rung"
 
 
 def write(facts: Facts, out: Path) -> list[Path]:
@@ -108,7 +120,7 @@ def _marginal(axis: Any, facts: Facts, effect: Effect) -> None:
     values = [trial["setting"][effect.name] for trial in trials]
     names = list(dict.fromkeys(values[part[0]] for part in effect.groups if part))
     x = [names.index(value) for value in values] if about["values"] else values
-    shown = [(i, trial["rungs"][0]["score"]) for i, trial in enumerate(trials)]
+    shown = [(i, trial["rungs"][0][_judged_by(facts)]) for i, trial in enumerate(trials)]
     for went_on, colour in ((False, figures.FAINT), (True, COLOURS[0])):
         dots = [(x[i], s) for i, s in shown if s is not None and (len(trials[i]["rungs"]) > 1) == went_on]
         if dots:
@@ -127,7 +139,7 @@ def _marginal(axis: Any, facts: Facts, effect: Effect) -> None:
         axis.set(xticks=range(len(names)), xticklabels=list(map(str, names)), xlim=(-0.5, len(names) - 0.5))
     elif about["log"]:
         axis.set_xscale("log")
-    axis.set(xlabel=effect.name, ylabel=f"{facts['metric'].replace('_', ' ')} at the first rung")
+    axis.set(xlabel=effect.name, ylabel=_first_rung(facts))
 
 
 def _curves(facts: Facts) -> Panel:
@@ -193,8 +205,8 @@ def _verdicts(found: Importance) -> str:
         sure = effect.chance < SHOWN
         words = "" if sure else " (may be chance)"
         return (
-            f'<li class="{"shown" if sure else "open"}" style="--mark: var(--arm-0)">{escape(effect.name)} alone '
-            f"explains {100 * effect.share:.0f} % of the variance between settings{words}.</li>"
+            f'<li class="{"shown" if sure else "open"}" style="--mark: var(--arm-0)">{escape(effect.name)} '
+            f"alone explains {100 * effect.share:.0f} % of the variance between settings{words}.</li>"
         )
 
     return "".join(map(line, found.effects))
@@ -211,7 +223,7 @@ def _table(facts: Facts) -> str:
     rows = []
     for place, trial in enumerate(ranked(facts)[:MOST_ROWS], 1):
         scores = [words(rung["score"]) for rung in trial["rungs"]]
-        seeds = ", ".join(map(words, trial["rungs"][-1]["seeds"]))
+        seeds = ", ".join(map(words, trial["rungs"][-1]["scores"]))
         values = [str(trial["setting"][name]) for name in names]
         rows.append([str(place), *values, *scores, *["-"] * (rungs - len(scores)), seeds])
     more = len(facts["trials"]) - len(rows)
@@ -226,7 +238,7 @@ def _programs(facts: Facts) -> str:
     own = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in facts["own_program"].items())
     numbers = ", ".join(facts["one_program"]) or "no option"
     return (
-        f"<p>{escape(numbers)}: numbers of one program, compiled once for as many settings as are trained side by "
-        f"side. {facts['programs_compiled']} programs were compiled.</p>"
+        f"<p>{escape(numbers)}: numbers of one program, compiled once for as many settings as are trained "
+        f"side by side. {facts['programs_compiled']} programs were compiled.</p>"
         + (f"<p>Each value of these is a program of its own:</p><ul>{own}</ul>" if own else "")
     )

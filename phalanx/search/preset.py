@@ -11,7 +11,7 @@ from phalanx.training.setup import Setup
 def preset(space: Space, setup: Setup, ended: dict[str, Any], metric: str, env_steps: int) -> str:
     """The text of the file. `ended` is how the setting did at the last rung."""
     plan = space.plan
-    seeds = ", ".join(f"{score:.3g}" for score in ended["seeds"])
+    seeds = ", ".join(f"{score:.3g}" for score in ended["scores"])
     tables = told(setup)
     tables["search"] = {
         "algorithm": plan.algorithm,
@@ -24,9 +24,8 @@ def preset(space: Space, setup: Setup, ended: dict[str, Any], metric: str, env_s
     lines = [
         f"# {plan.algorithm} on {plan.env}: the best of {space.settings} settings, by `phalanx search`.",
         "#",
-        f"# Greedy {metric.replace('_', ' ')} after {ended['steps']:,} env steps, by seed: {seeds}. The setting was "
-        "chosen by",
-        "# these seeds, so that new seeds may do worse.",
+        f"# Greedy {metric.replace('_', ' ')} after {ended['steps']:,} env steps, by seed: {seeds}.",
+        "# The setting was chosen by these seeds, so that new seeds may do worse.",
     ]
     for table, entries in tables.items():
         if entries:

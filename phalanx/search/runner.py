@@ -40,8 +40,8 @@ class Trial:
     number: int
     setting: Setting
     rungs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    """at each rung that it reached: env steps a seed, the score of each seed, the mean of scores and of returns
-    (None: diverged)"""
+    """at each rung that it reached: env steps a seed, the scores and returns of seeds, and their means; None
+    where learning diverged"""
     place: list[tuple[Path, int]] = dataclasses.field(default_factory=list)
     """block and lane of each seed at the last rung it reached"""
 
@@ -184,11 +184,11 @@ class Search:
         blocks, plan = [], self.space.plan
         for shape, mine in groups.values():
             parts = -(-len(mine) // (plan.at_once or len(mine)))
-            updates = tuple(each // shape.setup.algorithm.steps_per_update for each in steps)
+            before, now = (each // shape.setup.algorithm.steps_per_update for each in steps)
             for part in np.array_split(np.arange(len(mine)), parts):
                 lanes = [lane for i in part for lane in self._lanes(mine[i])]
                 folder = self.space.out / "blocks" / f"{mark}-{len(blocks) + 1}"
-                blocks.append(Block(folder, shape, lanes, updates, last))
+                blocks.append(Block(folder, shape, lanes, (before, now), last))
         return blocks
 
     def _lanes(self, trial: Trial) -> list[Lane]:
@@ -217,7 +217,8 @@ class Search:
             if free is not None and made.bytes_needed > free:
                 fit = int(width // self.space.plan.seeds * free / made.bytes_needed)
                 raise PhalanxError(
-                    f"{width} lanes need {megabytes(made.bytes_needed)} of memory and {megabytes(free)} are free: "
+                    f"{width} lanes need {megabytes(made.bytes_needed)} of memory and {megabytes(free)} are "
+                    f"free: "
                     + (f"use at_once = {fit} in [plan]" if fit else "use fewer seeds or environments")
                 )
             self.programs = (block.shape.key, width, made)
@@ -229,15 +230,13 @@ class Search:
         assert result is not None
         for name in dict.fromkeys(row["setting"] for row in result):
             mine = [(lane, row) for lane, row in enumerate(result) if row["setting"] == name]
-            scores = [None if row["diverged"] else row[self.metric] for _, row in mine]
-            means = {
-                key: math.fsum(row[key] for _, row in mine) / len(mine) for key in (self.metric, "return")
-            }
-            if None in scores:
-                means = dict.fromkeys(means)
+            ended: dict[str, Any] = {"steps": steps}
+            for key, metric in (("score", self.metric), ("return", "return")):
+                values = [row[metric] for _, row in mine if not row["diverged"]]
+                ended[f"{key}s"] = [None if row["diverged"] else row[metric] for _, row in mine]
+                ended[key] = math.fsum(values) / len(mine) if len(values) == len(mine) else None
             trial = self.trials[name]
-            ended = {"score": means[self.metric], "return": means["return"]}
-            trial.rungs.append({"steps": steps, "seeds": scores, **ended})
+            trial.rungs.append(ended)
             trial.place = [(block.folder, lane) for lane, _ in mine]
 
     def _say_rung(self, scores: dict[int, Any], rung: int, rungs: int, steps: int) -> None:

@@ -1,5 +1,6 @@
-"""Which settings are tried: spread evenly over the space, all of a grid, or near what was good before (TPE)."""
+"""Which settings are tried: spread over the space, all of a grid, or near what was good before (TPE)."""
 
+import importlib
 import itertools
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -98,7 +99,7 @@ class TPE:
 
 def _optuna() -> Any:
     try:
-        import optuna
+        optuna = importlib.import_module("optuna")
     except ImportError:
         raise PhalanxError(
             "sampler = \"tpe\" needs the extra search: pip install 'phalanx[search]'; "

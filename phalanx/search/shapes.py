@@ -60,7 +60,8 @@ class Shapes:
     def _require_trainable(self, setup: Setup) -> None:
         if not isinstance(setup.env, Env):
             raise PhalanxError(
-                f"{self.space.plan.env} is a Python program, and a search trains compiled environments: use an experiment"
+                f"{self.space.plan.env} is a Python program, and a search trains compiled environments: "
+                f"use an experiment"
             )
         if setup.loop.opponents is not None or setup.config.init_from:
             raise PhalanxError("a search has no opponent and no init_from: use an experiment")

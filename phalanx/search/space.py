@@ -158,7 +158,8 @@ def _space(path: Path, tables: Mapping[str, Any], budget: str | None, out: Path)
     if plan.budget is not None and space.env_steps > plan.budget:
         most = most_settings(plan.budget, partial(price, plan))
         raise PhalanxError(
-            f"{settings} settings take {space.env_steps:,} env steps, more than the budget of {plan.budget:,}: "
+            f"{settings} settings take {space.env_steps:,} env steps, more than the budget of "
+            f"{plan.budget:,}: "
             + (f"use settings = {most}, or a larger budget" if most else "use fewer steps or seeds")
         )
     return space
@@ -237,7 +238,8 @@ def _count(plan: Plan, axes: tuple[Axis, ...]) -> tuple[int, bool]:
         wanted = most_settings(plan.budget, partial(price, plan))
         if not wanted:
             raise PhalanxError(
-                f"the budget of {plan.budget:,} env steps is less than the {plan.steps * plan.seeds:,} of one setting"
+                f"the budget of {plan.budget:,} env steps is less than the "
+                f"{plan.steps * plan.seeds:,} of one setting"
             )
     grid = bool(everything) and plan.sampler == "spread" and (wanted is None or wanted >= everything)
     return (everything, True) if grid else (wanted or everything, False)

@@ -11,7 +11,7 @@ width of a network, fails to trace: `own_program` finds it, and its settings hav
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -132,7 +132,7 @@ def compile_lanes(lane: Lane, lanes: int, names: Iterable[str]) -> LanePrograms:
 
 
 def example(config: AlgorithmConfig, names: Iterable[str]) -> dict[str, Array]:
-    """A number for each of these options, of the type that a program takes: that of the config, if it is one."""
+    """A number for each of these options, of the type that a program takes."""
     kinds = {name: opt.kind for name, opt in options_of(type(config)).items()}
     dtypes = {name: jnp.int32 if kinds[name] is int else jnp.float32 for name in names}
     return {name: jnp.asarray(getattr(config, name) or 0, dtype) for name, dtype in dtypes.items()}
