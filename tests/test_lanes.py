@@ -99,7 +99,7 @@ def test_a_lane_does_not_depend_on_its_neighbours():
     ("algorithm", "env", "options"),
     [
         ("mappo", "switch/2", {"lr_decay": True}),
-        ("vdn", "debug/identity", {"reward": "mean", "batch_size": 4}),
+        ("vdn", "debug/identity", {"reward": "mean", "buffer": 32, "episodes": 4, "gradient_steps": 2}),
         ("sac", "switch/2", {"batch_size": 16}),
         ("td3", "switch/2", {"batch_size": 16}),
     ],
