@@ -59,8 +59,14 @@ class Arm:
     def numbers(self) -> dict[str, float]:
         """As the program takes them: options of a `StudyConfig`."""
         last = self.entropy if self.last_entropy is None else self.last_entropy
-        given = {**asdict(self), "last_entropy": last, "critic_lr": self.lr}
-        return {**given, "limit_ends": int(self.limit_ends), "kind": list(REWARDS).index(given.pop("reward"))}
+        given = {
+            **asdict(self),
+            "last_entropy": last,
+            "critic_lr": self.lr,
+            "limit_ends": int(self.limit_ends),
+        }
+        kind = list(REWARDS).index(given.pop("reward"))
+        return {**given, "kind": kind}
 
     @property
     def words(self) -> str | None:

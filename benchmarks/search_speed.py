@@ -66,8 +66,9 @@ def main() -> None:
             words = ["train", args.algorithm, args.env, "--steps", str(steps), "--seeds", str(args.seeds)]
             singles.append(timed([*words, *flags, "--out", str(folder / f"run{i}")], folder))
     one = float(np.mean(singles))
+    size = f"{args.settings} settings x {args.seeds} seeds, {steps:,} steps"
     figures = {
-        "what": f"{args.algorithm} on {args.env}, {args.settings} settings x {args.seeds} seeds x {steps:,} steps",
+        "what": f"{args.algorithm} on {args.env}, {size}",
         "device": facts["device"],
         "options": options,
         "search_seconds": round(together, 1),
