@@ -62,7 +62,11 @@ def main() -> None:
         singles = []
         for i in np.linspace(0, len(trials) - 1, args.runs).astype(int):
             setting = {**options, **trials[i]["setting"]}
-            flags = [w for key, value in setting.items() for w in (f"--{key.replace('_', '-')}", str(value))]
+            flags = [
+                w
+                for key, value in setting.items()
+                for w in (f"--{key.replace('_', '-')}", str(value).strip('"'))
+            ]
             words = ["train", args.algorithm, args.env, "--steps", str(steps), "--seeds", str(args.seeds)]
             singles.append(timed([*words, *flags, "--out", str(folder / f"run{i}")], folder))
     one = float(np.mean(singles))
