@@ -27,7 +27,9 @@ class Shapes:
 
     def __init__(self, space: Space, first: Setting):
         """`first` is any setting: options are tried on it."""
-        self.space, self.known = space, {}
+        self.space = space
+        self.known: dict[str, Shape] = {}
+        self.sorted: dict[str, tuple[Shape, dict[str, float]]] = {}
         tables = {name: self._table(name) for name in first}
         mine = {name: plain for name, (table, plain) in tables.items() if table == "algorithm"}
         others = [name for name in first if name not in mine]
@@ -81,6 +83,11 @@ class Shapes:
 
     def of(self, setting: Setting) -> tuple[Shape, dict[str, float]]:
         """The program of a setting, and its numbers there."""
+        if repr(setting) not in self.sorted:
+            self.sorted[repr(setting)] = self._sort(setting)
+        return self.sorted[repr(setting)]
+
+    def _sort(self, setting: Setting) -> tuple[Shape, dict[str, float]]:
         setup = self.setup(setting)
         key = repr({name: value for name, value in setting.items() if name in self.reasons})
         if key not in self.known:
