@@ -21,6 +21,7 @@ from phalanx.report.compare import gather
 from phalanx.search import runner, sampler
 from phalanx.search.halving import best_first, cost, halve, most_settings, rungs
 from phalanx.search.space import Plan, price
+from phalanx.training import checkpoint
 
 PLAN = {"algorithm": "ippo", "env": "debug/identity", "steps": 256, "seeds": 2}
 FIXED = {"envs": 4, "batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "network": "mlp"}
@@ -219,29 +220,36 @@ def test_a_setting_does_as_its_run_does(straight, tmp_path):
     assert best.rungs[-1]["returns"] == pytest.approx(ended, abs=1e-3)
 
 
-@pytest.mark.parametrize("at", range(1, 5))
-def test_a_killed_search_goes_on_to_the_bit(straight, tmp_path, monkeypatch, at):
-    """Killed at some call of the program that trains; each evaluation is followed by a checkpoint."""
-    calls = []
+@pytest.mark.parametrize(
+    ("where", "at"), [*(("training", at) for at in range(1, 5)), ("saving", 1), ("saving", 2), ("saving", 4)]
+)
+def test_a_killed_search_goes_on_to_the_bit(straight, tmp_path, monkeypatch, where, at):
+    """Killed in some call of the program that trains, or after rows were written and before a checkpoint is."""
+    calls = {"training": 0, "saving": 0}
+
+    def counted(name, fn):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            if (name, calls[name]) == (where, at):
+                raise Killed
+            return fn(*args, **kwargs)
+
+        return call
 
     def killing(lane, width, names):
         made = compiled(lane, width, names)
-
-        def advance(*args):
-            calls.append(width)
-            if len(calls) == at:
-                raise Killed
-            return made.advance(*args)
-
-        return made._replace(advance=advance)
+        return made._replace(advance=counted("training", made.advance))
 
     compiled = runner.compile_lanes
     monkeypatch.setattr(runner, "compile_lanes", killing)
+    monkeypatch.setattr(checkpoint, "save", counted("saving", checkpoint.save))
     folder = tmp_path / "search"
     with pytest.raises(Killed):
         run(folder)
     assert json.loads((folder / "out" / "search.json").read_text())["status"] == "running"
     made = run(folder)
+    # Four updates in all, one in each call: what was saved is not trained again.
+    assert calls["training"] == (5 if (where, at) != ("saving", 1) else 4)
     assert numbers(folder) == numbers(straight[0])
     assert made.best().setting == straight[1].best().setting
     assert (folder / "out" / "preset.toml").read_text() == (straight[0] / "out" / "preset.toml").read_text()
