@@ -224,7 +224,7 @@ def test_a_setting_does_as_its_run_does(straight, tmp_path):
     ("where", "at"), [*(("training", at) for at in range(1, 5)), ("saving", 1), ("saving", 2), ("saving", 4)]
 )
 def test_a_killed_search_goes_on_to_the_bit(straight, tmp_path, monkeypatch, where, at):
-    """Killed in some call of the program that trains, or after rows were written and before a checkpoint is."""
+    """Killed in some call of the program that trains, or between rows and their checkpoint."""
     calls = {"training": 0, "saving": 0}
 
     def counted(name, fn):
