@@ -357,6 +357,10 @@ def _preset_layer(name: str, path: Path, algorithm: str) -> Layer:
     """A preset as its file says; `[for]` names environments, `[search]` what was spent to find it."""
     values = read_toml(path)
     tuning = values.get("search", {})
+    if tuning and not all(isinstance(tuning.get(each), int) for each in ("settings", "env_steps")):
+        raise PhalanxError(
+            f"{path}: [search] must say settings and env_steps, as `phalanx search` writes them"
+        )
     found_for = tuning.get("algorithm", algorithm)
     if name.endswith(".toml") and found_for != algorithm:
         raise PhalanxError(f"the preset {name} was found for {found_for}, not for {algorithm}")

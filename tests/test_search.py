@@ -422,6 +422,10 @@ def test_a_folder_of_another_search_or_of_something_else_is_refused(straight, tm
     other = search.read(file(tmp_path, {**HALVING, "draw": 1}), None, folder / "out")
     with pytest.raises(PhalanxError, match="holds a search of another space or plan"):
         search.Search(other, print).run()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "search.json").write_text("{")
+    with pytest.raises(PhalanxError, match=r"search.json is not readable"):
+        search.Search(search.read(file(tmp_path, HALVING), None, tmp_path / "broken"), print).run()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     with pytest.raises(PhalanxError, match="holds something else"):

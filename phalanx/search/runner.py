@@ -143,15 +143,24 @@ class Search:
             if not ours:
                 raise PhalanxError(f"another process runs the search in {out}")
             if (out / STATE).is_file():
-                before = json.loads((out / STATE).read_text(encoding="utf-8"))
-                self.seconds, self.compiled = before["seconds"], before["programs_compiled"]
-                if before["space"] != json.loads(json.dumps(self._space())):
-                    raise PhalanxError(
-                        f"{out} holds a search of another space or plan: give another --out, or remove it"
-                    )
+                self._require_same(out / STATE)
             elif any(path.name != ".lock" for path in out.iterdir()):
                 raise PhalanxError(f"{out} holds something else: give another --out")
             yield
+
+    def _require_same(self, file: Path) -> None:
+        """Refuse the folder of another search, and go on counting where this one was."""
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+            space, self.seconds, self.compiled = (
+                before[name] for name in ("space", "seconds", "programs_compiled")
+            )
+        except (ValueError, KeyError, TypeError):
+            raise PhalanxError(f"{file} is not readable: give another --out, or remove it") from None
+        if space != json.loads(json.dumps(self._space())):
+            raise PhalanxError(
+                f"{file.parent} holds a search of another space or plan: give another --out, or remove it"
+            )
 
     # Training
 

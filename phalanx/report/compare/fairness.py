@@ -62,7 +62,7 @@ def _tuning(run: Trained) -> str:
     spent = run.facts.get("tuning")
     if not spent:
         return "no search recorded"
-    return f"{spent['settings']:,} settings, {spent['env_steps']:,} env steps on {spent['env']}"
+    return f"{spent['settings']:,} settings, {spent['env_steps']:,} env steps on {spent.get('env', run.task)}"
 
 
 def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
