@@ -4,7 +4,8 @@
 
 A study is one map and one network, with arms that differ in numbers only: learning rate, entropy bonus,
 discount, clipping, reward. All arms and seeds of a study are trained side by side, as `--seeds` trains seeds,
-so that an arm costs a fraction of a run of its own and compiles nothing. The next studies are compiled while
+so that an arm costs a fraction of a run of its own and compiles nothing (`phalanx/training/lanes.py`;
+`phalanx search` does the same for options of `phalanx train`). The next studies are compiled while
 one is training. Arms of a study have the same seeds. Finished studies are written down at once.
 """
 
@@ -14,25 +15,21 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from phalanx import device, runs
-from phalanx.algorithms.ppo import PPO
-from phalanx.algorithms.shared.optimiser import Rates
-from phalanx.config import Layer
+from phalanx.algorithms.ppo import PPO, MAPPOConfig
+from phalanx.config import Layer, option
 from phalanx.envs.battle.env import Battle
-from phalanx.envs.wrappers import policy_spec
-from phalanx.training.collectors import collector_for
 from phalanx.training.keys import Purpose
-from phalanx.training.loop import Carry, Loop
-from phalanx.training.programs import compile_programs, play_many, seed_keys
+from phalanx.training.lanes import Lane, LanePrograms, compile_lanes
+from phalanx.training.loop import Carry
+from phalanx.training.programs import play_many, seed_keys
 
 DATA = Path(__file__).parent.parent / "docs" / "data" / "mappo_search.json"
 REWARDS: dict[str, dict[str, Any]] = {
@@ -59,11 +56,17 @@ class Arm:
     limit_ends: bool = False
     """the time limit is an end (nothing is earned after it), not a cut"""
 
-    def numbers(self) -> dict[str, np.float32]:
-        """As the program takes them."""
+    def numbers(self) -> dict[str, float]:
+        """As the program takes them: options of a `StudyConfig`."""
         last = self.entropy if self.last_entropy is None else self.last_entropy
-        given = {**asdict(self), "last_entropy": last, "reward": list(REWARDS).index(self.reward)}
-        return {name: np.float32(value) for name, value in given.items()}
+        given = {
+            **asdict(self),
+            "last_entropy": last,
+            "critic_lr": self.lr,
+            "limit_ends": int(self.limit_ends),
+        }
+        kind = list(REWARDS).index(given.pop("reward"))
+        return {**given, "kind": kind}
 
     @property
     def words(self) -> str | None:
@@ -210,40 +213,42 @@ class AllRewards(Battle):
         return other
 
 
-class Lanes(PPO):
-    """PPO whose numbers are a part of the learner, so that they may differ between lanes."""
+@dataclass(frozen=True)
+class StudyConfig(MAPPOConfig):
+    """MAPPO's options, and those that only studies have."""
 
-    def init(self, key: Any, envs: int):
-        return super().init(key, envs)._replace(own=jax.tree.map(jnp.float32, Arm().numbers()))
+    last_entropy: float = option(0.01, "entropy bonus at the end of the run; it falls linearly")
+    kind: int = option(0, "the reward that is learnt from: a number of REWARDS")
+    limit_ends: int = option(0, "1: the time limit is an end, not a cut")
+
+
+class Studied(PPO):
+    """PPO with the options of studies."""
+
+    Config = StudyConfig
+    config: StudyConfig
 
     def update(self, learner: Any, rollout: Any, key: Any, clock: Any):
-        arm = learner.own
-        lane, progress = copy.copy(self), clock.env_steps / clock.budget
-        entropy = arm["entropy"] + progress * (arm["last_entropy"] - arm["entropy"])
-        lane.config = SimpleNamespace(**vars(self.config) | arm | {"entropy": entropy})  # type: ignore[assignment]
-        lane.actor_optimiser, lane.critic_optimiser = (
-            each._replace(rates=_rates(each.rates, arm["lr"])) for each in self.optimisers
-        )
-        reward = jnp.take(rollout.info["rewards"], arm["reward"].astype(jnp.int32), axis=-1)
-        ends = rollout.truncated & (arm["limit_ends"] > 0)
+        c, now = self.config, copy.copy(self)
+        entropy = c.entropy + clock.env_steps / clock.budget * (c.last_entropy - c.entropy)
+        now.config = replace(c, entropy=entropy)
+        reward = jnp.take(rollout.info["rewards"], c.kind, axis=-1)
+        ends = rollout.truncated & (c.limit_ends > 0)
         rollout = rollout._replace(
             reward=jnp.broadcast_to(reward[..., None], rollout.reward.shape),
             terminated=rollout.terminated | ends,
             truncated=rollout.truncated & ~ends,
         )
-        return super(Lanes, lane).update(learner, rollout, key, clock)
-
-
-def _rates(rates: Rates, lr: Any) -> Rates:
-    starts = jnp.full(rates.starts.shape, lr)
-    return Rates(starts, starts if (rates.ends > 0).all() else 0 * starts, rates.horizon)  # type: ignore[arg-type]
+        return super(Studied, now).update(learner, rollout, key, clock)
 
 
 class Prepared(NamedTuple):
     """A study that is compiled."""
 
-    loop: Loop
-    programs: Any
+    programs: LanePrograms
+    numbers: dict[str, Any]
+    """of each lane, (L,)"""
+    steps_per_update: int
     episodes: int
     """of the final evaluation"""
     seconds: float
@@ -259,41 +264,43 @@ def prepare(study: Study) -> Prepared:
     preset = {**BASE, **study.options}["preset"]
     setup = runs.resolve("mappo", f"battle/{study.map}", layer, None, preset)
     env = AllRewards(**{f.name: getattr(setup.env, f.name) for f in fields(setup.env)})  # type: ignore[arg-type]
-    config, run = setup.resolved.algorithm, setup.config
-    algorithm = Lanes(config, policy_spec(env.spec, **config.inputs))
-    loop = Loop(collector_for(env, algorithm, run.envs, run.seeds))
-    programs = compile_programs(loop, collector_for(env, algorithm, run.eval_episodes, run.seeds))
-    return Prepared(loop, programs, run.final_episodes, time.monotonic() - begin)
+    config, run = StudyConfig(**vars(setup.resolved.algorithm)), setup.config
+    lanes = [arm.numbers() for arm in study.lanes]
+    numbers = {name: np.array([lane[name] for lane in lanes]) for name in lanes[0]}
+    numbers = {
+        name: jnp.asarray(each, jnp.int32 if each.dtype.kind == "i" else jnp.float32)
+        for name, each in numbers.items()
+    }
+    lane = Lane(Studied, config, env, run.envs, run.eval_episodes)
+    programs = compile_lanes(lane, len(study.lanes), numbers)
+    seconds = time.monotonic() - begin
+    return Prepared(programs, numbers, config.batch_steps, run.final_episodes, seconds)
 
 
 def start(study: Study, prepared: Prepared) -> Carry:
     """The carry before the first step, each lane with the numbers of its arm."""
     seeds = [seed for _ in study.arms for seed in range(study.seeds)]
-    carry = prepared.programs.init(jnp.array(seeds, jnp.int32))
-    lanes = [arm.numbers() for arm in study.lanes]
-    own = {name: jnp.array([lane[name] for lane in lanes]) for name in lanes[0]}
-    return carry._replace(learner=carry.learner._replace(own=own))
+    return prepared.programs.init(jnp.array(seeds, jnp.int32), prepared.numbers)
 
 
 def train(name: str, study: Study, prepared: Prepared) -> list[dict[str, Any]]:
     """Train all arms; a row for each."""
-    begin, loop, programs = time.monotonic(), prepared.loop, prepared.programs
-    carry, steps = start(study, prepared), loop.algorithm.steps_per_update
+    begin, programs, numbers = time.monotonic(), prepared.programs, prepared.numbers
+    carry, steps = start(study, prepared), prepared.steps_per_update
     total, budget, done = int(np.ceil(study.steps / steps)), jnp.float32(study.steps), 0
-    policy = jax.vmap(loop.algorithm.policy)
     curve_keys = seed_keys(Purpose.CURVE, [0] * len(study.lanes))
     at, curves = [], []
     for part in range(1, EVALUATIONS + 1):
         count, done = total * part // EVALUATIONS - done, total * part // EVALUATIONS
-        carry = programs.advance(carry, jnp.int32(count), budget)
-        carry = programs.track_best(carry, jnp.zeros(len(study.lanes)))  # begin a new tally
-        played = play_many(programs.play, policy(carry.learner), curve_keys, 64)
+        carry = programs.advance(carry, numbers, jnp.int32(count), budget)
+        carry = programs.track_best(carry, numbers, jnp.zeros(len(study.lanes)))  # begin a new tally
+        played = play_many(programs.play, (carry.learner, numbers), curve_keys, 64)
         at.append(done * steps)
         curves.append(played.won.mean(1))
         rate = done * steps * len(study.lanes) / (time.monotonic() - begin)
         print(f"  {name} {done * steps:,} steps, {rate:,.0f}/s", flush=True)
     final_keys = seed_keys(Purpose.FINAL, [seed for _ in study.arms for seed in range(study.seeds)])
-    final = play_many(programs.play, policy(carry.learner), final_keys, prepared.episodes)
+    final = play_many(programs.play, (carry.learner, numbers), final_keys, prepared.episodes)
     seconds = time.monotonic() - begin
     rows = []
     for i, (label, arm) in enumerate(study.arms.items()):

@@ -261,6 +261,8 @@ class Layer(NamedTuple):
 
     origin: str
     values: Mapping[str, Mapping[str, Any]]
+    tuning: Mapping[str, Any] = {}
+    """what the search spent that found these values, if one did"""
 
 
 TABLES = ("run", "algorithm", "env")
@@ -321,6 +323,8 @@ class Resolved(NamedTuple):
     env: Mapping[str, Any]
     """the environment's options"""
     origins: Mapping[str, Mapping[str, str]]
+    tuning: Mapping[str, Any] = {}
+    """what the search spent that found its preset, if one did"""
 
 
 def merge(
@@ -349,10 +353,12 @@ def merge(
         algorithm=algorithm_config(**values["algorithm"]),
         env=values["env"],
         origins=origins,
+        tuning=next((layer.tuning for layer in layers if layer.tuning), {}),
     )
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -372,5 +378,5 @@ def to_toml(resolved: Resolved) -> str:
             if value is None:
                 lines.append(f"# {name} is not set  # {origin}")
             else:
-                lines.append(f"{name} = {_toml(value)}  # {origin}")
+                lines.append(f"{name} = {toml_value(value)}  # {origin}")
     return "\n".join(lines) + "\n"

@@ -329,10 +329,12 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
     """The preset to lay over the defaults.
 
     `auto` takes the one of this algorithm that names the environment as its own, or else the one for the
-    environment's family, if there is one; `none` takes none, any other name must exist.
+    environment's family, if there is one; `none` takes none, FILE.toml is read, any other name must exist.
     """
     if wanted == "none":
         return None
+    if wanted.endswith(".toml"):
+        return _preset_layer(wanted, Path(wanted), algorithm)
     mine = [name for name in presets() if name.startswith(f"{algorithm}/")]
     if wanted == "auto":
         named = [name for name in mine if env in _preset_envs(name)]
@@ -348,8 +350,22 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
     if len(files) > 1:
         raise PhalanxError(f"the preset {name} is defined by {' and by '.join(files)}: uninstall one of them")
     (path,) = files.values()
+    return _preset_layer(name, path, algorithm)
+
+
+def _preset_layer(name: str, path: Path, algorithm: str) -> Layer:
+    """A preset as its file says; `[for]` names environments, `[search]` what was spent to find it."""
     values = read_toml(path)
-    return Layer(f"preset {name}", {table: values[table] for table in values if table != "for"})
+    tuning = values.get("search", {})
+    if tuning and not all(isinstance(tuning.get(each), int) for each in ("settings", "env_steps")):
+        raise PhalanxError(
+            f"{path}: [search] must say settings and env_steps, as `phalanx search` writes them"
+        )
+    found_for = tuning.get("algorithm", algorithm)
+    if name.endswith(".toml") and found_for != algorithm:
+        raise PhalanxError(f"the preset {name} was found for {found_for}, not for {algorithm}")
+    tables = {table: values[table] for table in values if table not in ("for", "search")}
+    return Layer(f"preset {name}", tables, tuning)
 
 
 def read_toml(path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from phalanx import cli
-from phalanx.config import _toml
+from phalanx.config import toml_value
 from phalanx.errors import PhalanxError
 from phalanx.report.compare import compare, label, marl_eval, read
 from phalanx.report.comparison import html
@@ -41,7 +41,7 @@ def write_run(
     text = "\n".join(
         line
         for table, values in tables.items()
-        for line in (f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in values.items()), "")
+        for line in (f"[{table}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), "")
     )
     (folder / "config.toml").write_text(text)
     rows, ends = [], []

@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
     "paper": "LaTeX tables, figures, methods and references of runs: phalanx paper RUN... | EXPERIMENT",
     "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",
+    "search": "search for good settings, many in one program: phalanx search SPACE.toml --budget 1e8",
     "reproduce": "repeat a reference result with new seeds and check that it agrees",
     "list": "list algorithms, environments, presets and reference results",
     "doctor": "print versions, device and memory, and train for a few seconds",

@@ -29,7 +29,7 @@ def _parser() -> Parser:
         "--preset",
         metavar="NAME",
         default="auto",
-        help="auto (default), none, or a name from `phalanx list presets`",
+        help="auto (default), none, a name from `phalanx list presets`, or FILE.toml",
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")

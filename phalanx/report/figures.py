@@ -205,7 +205,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
             axis.set_title(panel.title)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
-        if not axes.flat[0].get_legend():
+        if not axes.flat[0].get_legend() and axes.flat[0].get_legend_handles_labels()[1]:
             axes.flat[0].legend()
         try:
             for file in files:

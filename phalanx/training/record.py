@@ -49,6 +49,7 @@ class Record:
             "device": device.describe(),
             "git": device.git_revision(),
             "origins": {table: dict(names) for table, names in setup.resolved.origins.items()},
+            "tuning": dict(setup.resolved.tuning),
             "seeds": setup.seeds,
             "env_version": setup.env.spec.version,
             "resume": setup.loop.collector.promise,

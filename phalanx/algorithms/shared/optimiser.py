@@ -6,7 +6,7 @@ Its options are in `TeamConfig` (lr, lr_decay, lr_horizon, group_lr) and, for cr
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,13 @@ class TrainState(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The learning rates of G groups at the start and at the end of their horizon, each (G,)."""
+    """The learning rates of G groups at the start and at the end of their horizon, each (G,).
 
-    starts: np.ndarray
-    ends: np.ndarray
+    They are numpy arrays, or JAX's where `lr` is the argument of a program (`training/lanes.py`).
+    """
+
+    starts: Any
+    ends: Any
     horizon: int | None
     """env steps over which rates decay, and after which they stay constant; None: the budget of the run"""
 
@@ -62,8 +65,8 @@ def make_rates(
 
     With `decay` rates without an end of their own fall to zero.
     """
-    starts = np.full(groups.count, lr)
-    ends = starts * (not decay)
+    starts: list[float] = [lr] * groups.count
+    ends: list[float] = [0.0 if decay else lr] * groups.count
     for part in filter(None, (part.strip() for part in by_name.split(","))):
         name, _, value = part.rpartition("=")
         if name not in groups.names:
@@ -72,7 +75,12 @@ def make_rates(
         g = groups.names.index(name)
         starts[g] = _positive(start, part, option, zero=False)
         ends[g] = _positive(end, part, option, zero=True) if colon else starts[g] * (not decay)
-    return Rates(starts, ends, horizon)
+    return Rates(_array(starts), _array(ends), horizon)
+
+
+def _array(values: list[float]) -> Any:
+    """Numbers of Python as a numpy array: their rates are known before anything is compiled."""
+    return jnp.stack(values) if any(isinstance(each, jax.Array) for each in values) else np.array(values)
 
 
 def _positive(text: str, part: str, option: str, zero: bool) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.errors import PhalanxError, suggest
-from phalanx.report.compare.fairness import KINDS, env_notes, require_fair, require_one_kind
+from phalanx.report.compare.fairness import KINDS, env_notes, require_fair, require_one_kind, tuning_notes
 from phalanx.report.compare.model import Cell, Comparison
 from phalanx.report.compare.runs import Trained, label, read
 from phalanx.report.plots import curve
@@ -55,7 +55,11 @@ def compare(
             if mine:
                 groups[arm, task] = mine
     cells = {(arm, task): _cell(arm, chosen[task], mine, steps) for (arm, task), mine in groups.items()}
-    said = [*notes, *env_notes(by_task)]
+    by_arm = {
+        arm: [run for (mine, _), found in groups.items() if mine == arm for run in found]
+        for arm in dict.fromkeys(arms)
+    }
+    said = [*notes, *env_notes(by_task), *tuning_notes(by_arm)]
     return Comparison(title, cells, chosen, bounds or {}, said, control, threshold)
 
 

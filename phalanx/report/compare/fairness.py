@@ -47,6 +47,24 @@ def require_fair(task: str, runs: Sequence[Trained], steps: int | None) -> None:
             raise PhalanxError(f"{run.folder} has only {reached:,} env steps, not the {steps:,} of --steps")
 
 
+def tuning_notes(by_arm: Mapping[str, Sequence[Trained]]) -> list[str]:
+    """Say how much each arm was tuned, if any was by a search: a tuned arm is favoured."""
+    if not any(run.facts.get("tuning") for runs in by_arm.values() for run in runs):
+        return []
+    said = []
+    for arm, runs in by_arm.items():
+        found = dict.fromkeys(_tuning(run) for run in runs)
+        said.append(f"{arm}: {' and '.join(found)}")
+    return [f"tuning before these runs: {'; '.join(said)}"]
+
+
+def _tuning(run: Trained) -> str:
+    spent = run.facts.get("tuning")
+    if not spent:
+        return "no search recorded"
+    return f"{spent['settings']:,} settings, {spent['env_steps']:,} env steps on {spent.get('env', run.task)}"
+
+
 def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
     """Say where environments are set differently: whether that makes them easier, only people know."""
     return [

@@ -1,0 +1,170 @@
+"""Many settings in one program: lanes side by side, each with a seed and numbers of its own.
+
+A setting is some options of an algorithm, such as its learning rate and its discount. Its numbers are
+arguments of the programs: inside of them the algorithm is built from a config that holds them, so that no
+algorithm knows of lanes, and a hundred settings are compiled once. The carry of a lane is that of a run.
+
+Only options that enter as numbers can be arguments. One that decides shapes or what Python does, such as the
+width of a network, fails to trace: `own_program` finds it, and its settings have programs of their own.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.algorithms.base import Algorithm, AlgorithmConfig, Learner
+from phalanx.algorithms.shared.normalised import build
+from phalanx.config import options_of
+from phalanx.envs.base import Env
+from phalanx.envs.wrappers import policy_spec
+from phalanx.training.collectors import collector_for
+from phalanx.training.collectors.base import Collector, over_seeds
+from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.evaluate import Played, play
+from phalanx.training.keys import Purpose
+from phalanx.training.loop import Carry, Loop
+from phalanx.training.programs import bytes_needed, seed_keys
+from phalanx.types import Array
+
+Numbers = Mapping[str, Array]
+"""of one lane, () each, or of L lanes, (L,) each, by option"""
+
+
+class Lane:
+    """Training of one algorithm in one environment, as pure functions of the numbers of one lane."""
+
+    def __init__(
+        self, cls: type[Algorithm], config: AlgorithmConfig, env: Env, envs: int, eval_episodes: int
+    ):
+        """`config` holds the options that all lanes have in common."""
+        self.cls, self.config, self.env = cls, config, env
+        self.envs, self.eval_episodes = envs, eval_episodes
+
+    def _algorithm(self, numbers: Numbers) -> Algorithm:
+        config = dataclasses.replace(self.config, **numbers)
+        return build(self.cls, config, policy_spec(self.env.spec, **config.inputs))
+
+    def loop(self, numbers: Numbers) -> Loop:
+        """The training loop of a lane."""
+        return Loop(Compiled(self.env, self._algorithm(numbers), self.envs))
+
+    def evaluation(self, numbers: Numbers) -> Collector:
+        """Plays the episodes of an evaluation."""
+        return collector_for(self.env, self._algorithm(numbers), self.eval_episodes)
+
+    def init(self, seed: Array, numbers: Numbers) -> Carry:
+        """The carry before the first step."""
+        return self.loop(numbers).init(seed)
+
+    def advance(self, carry: Carry, numbers: Numbers, updates: Array, budget: Array) -> Carry:
+        """Make `updates` updates of a run with a `budget` of env steps."""
+        return self.loop(numbers).advance(carry, updates, budget)
+
+    def track_best(self, carry: Carry, numbers: Numbers, score: Array) -> Carry:
+        """After an evaluation: keep the best policy, and begin a new tally."""
+        return self.loop(numbers).track_best(carry, score)
+
+    def play(self, learner: Learner, numbers: Numbers, key: Array) -> Played:
+        """Play greedy episodes: (E, ...)."""
+        evaluation = self.evaluation(numbers)
+        policy = jax.tree.map(lambda x: x[None], evaluation.algorithm.policy(learner))
+        return jax.tree.map(lambda x: x[0], play(evaluation, policy, key[None]))
+
+    def run(self, seed: Array, numbers: Numbers, updates: Array, key: Array) -> tuple[Carry, Played]:
+        """Everything that a lane does, one after the other."""
+        carry = self.init(seed, numbers)
+        carry = self.track_best(carry, numbers, jnp.float32(0))
+        carry = self.advance(carry, numbers, updates, jnp.float32(1))
+        return carry, self.play(carry.learner, numbers, key)
+
+
+class LanePrograms(NamedTuple):
+    """What trains L lanes; all arguments but the last two of `advance` have a leading axis L."""
+
+    init: Callable[[Array, Numbers], Carry]
+    advance: Callable[[Carry, Numbers, Array, Array], Carry]
+    track_best: Callable[[Carry, Numbers, Array], Carry]
+    play: Callable[[tuple[Learner, Numbers], Array], Played]
+    """from learners without their replay, and keys"""
+    carry: Carry
+    """its shapes"""
+    bytes_needed: int
+    """what `advance` takes on its device; 0 where the device does not say"""
+
+
+def compile_lanes(lane: Lane, lanes: int, names: Iterable[str]) -> LanePrograms:
+    """Compile what trains a number of lanes that differ in the options `names`, at the same time."""
+    one = example(lane.config, names)
+    numbers = {name: jax.ShapeDtypeStruct((lanes,), value.dtype) for name, value in one.items()}
+    seeds, scores = (jax.ShapeDtypeStruct((lanes,), kind) for kind in (jnp.int32, jnp.float32))
+    count, budget = (jax.ShapeDtypeStruct((), kind) for kind in (jnp.int32, jnp.float32))
+    keys = seed_keys(Purpose.CURVE, [0] * lanes)
+
+    def play(what: tuple[Learner, Numbers], key: Array) -> Played:
+        return lane.play(*what, key)
+
+    init = jax.jit(over_seeds(lane.init, lanes, (0, 0)))
+    carry = jax.eval_shape(init, seeds, numbers)
+    learner = carry.without_replay().learner
+    advance = jax.jit(over_seeds(lane.advance, lanes, (0, 0, None, None)), donate_argnums=0)
+    track_best = jax.jit(over_seeds(lane.track_best, lanes, (0, 0, 0)), donate_argnums=0)
+    jobs = {
+        "advance": (advance, (carry, numbers, count, budget)),
+        "play": (jax.jit(over_seeds(play, lanes, (0, 0))), ((learner, numbers), keys)),
+        "init": (init, (seeds, numbers)),
+        "track_best": (track_best, (carry, numbers, scores)),
+    }
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
+        done = {name: program.result() for name, program in compiling.items()}
+    return LanePrograms(
+        done["init"],
+        done["advance"],
+        done["track_best"],
+        done["play"],
+        carry,
+        bytes_needed(done["advance"]),
+    )
+
+
+def example(config: AlgorithmConfig, names: Iterable[str]) -> dict[str, Array]:
+    """A number for each of these options, of the type that a program takes."""
+    kinds = {name: opt.kind for name, opt in options_of(type(config)).items()}
+    dtypes = {name: jnp.int32 if kinds[name] is int else jnp.float32 for name in names}
+    return {name: jnp.asarray(getattr(config, name) or 0, dtype) for name, dtype in dtypes.items()}
+
+
+def own_program(lane: Lane, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+    """Those of some options that cannot be arguments of a program, and why; each value is another program.
+
+    Also returns those that could be arguments and do nothing.
+    """
+    kinds = {name: opt.kind for name, opt in options_of(type(lane.config)).items()}
+    own, idle = {name: "it is no number" for name in names if kinds[name] not in (int, float)}, set[str]()
+    rest = [name for name in names if name not in own]
+    together = _idle(lane, rest)
+    if isinstance(together, set):  # most often they all are numbers
+        return own, together
+    for name in rest:
+        outcome = _idle(lane, [name])
+        if isinstance(outcome, set):
+            idle |= outcome
+        else:
+            own[name] = outcome
+    return own, idle
+
+
+def _idle(lane: Lane, names: Sequence[str]) -> set[str] | str:
+    """Those of some options that do nothing as arguments; or why they cannot be arguments together."""
+    arguments = (jnp.int32(0), example(lane.config, names), jnp.int32(1), jax.random.key(0))
+    try:
+        program = jax.make_jaxpr(lane.run)(*arguments).jaxpr
+    except Exception as error:  # whatever Python does with a value that is not known yet
+        return (str(error) or type(error).__name__).splitlines()[0]
+    inputs = program.invars[1 : 1 + len(names)]  # in the order of a flattened dictionary
+    read = {id(variable) for equation in program.eqns for variable in equation.invars}
+    return {name for name, variable in zip(sorted(names), inputs, strict=True) if id(variable) not in read}
