@@ -21,7 +21,8 @@ SEEDS, ENVS = "seeds", "envs"
 def parts() -> int:
     """The number of parts that environments are in, in the program that is being traced."""
     mesh = jax.sharding.get_abstract_mesh()
-    return mesh.shape.get(ENVS, 1)
+    # Within `by_part` there is only one.
+    return mesh.shape[ENVS] if ENVS in mesh.auto_axes else 1
 
 
 def split(tree: PyTree, axis: int) -> PyTree:
@@ -29,7 +30,7 @@ def split(tree: PyTree, axis: int) -> PyTree:
     count = parts()
     if count == 1:
         return tree
-    spec = PartitionSpec(*[None] * axis, ENVS)
+    spec = _along(axis)
 
     def divided(x: jax.Array) -> jax.Array:
         return jax.lax.with_sharding_constraint(x, spec) if x.shape[axis] % count == 0 else x
@@ -37,20 +38,21 @@ def split(tree: PyTree, axis: int) -> PyTree:
     return jax.tree.map(divided, tree)
 
 
-def whole(tree: PyTree) -> PyTree:
-    """Arrays of which every part has all."""
-    if parts() == 1:
-        return tree
-    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), tree)
+def by_part(
+    fn: Callable[..., PyTree], size: int, in_axes: tuple[int | None, ...], out_axes: int = 0
+) -> Callable[..., PyTree]:
+    """Let each part call `fn` with its own rows, along the axis of each argument; all have a None.
 
-
-def in_each_part(fn: Callable[..., PyTree], size: int) -> Callable[..., PyTree]:
-    """Let each part call `fn` with its own rows of arrays with a leading axis of length `size`.
-
-    Of a branch that `fn` takes each part then decides for itself, without asking the others.
+    The axis has `size` rows. Each row of the result must depend on that row of the arguments alone. Within
+    `fn`, a part does not wait for the others: where all of its rows take a branch, or become one axis with
+    another, the compiler would otherwise move arrays between devices.
     """
     count = parts()
     if count == 1 or size % count:
         return fn
-    spec = PartitionSpec(ENVS)
-    return jax.shard_map(fn, in_specs=spec, out_specs=spec, axis_names={ENVS}, check_vma=False)
+    specs = tuple(PartitionSpec() if axis is None else _along(axis) for axis in in_axes)
+    return jax.shard_map(fn, in_specs=specs, out_specs=_along(out_axes), axis_names={ENVS}, check_vma=False)
+
+
+def _along(axis: int) -> PartitionSpec:
+    return PartitionSpec(*[None] * axis, ENVS)
