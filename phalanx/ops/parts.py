@@ -41,11 +41,11 @@ def split(tree: PyTree, axis: int) -> PyTree:
 def by_part(
     fn: Callable[..., PyTree], size: int, in_axes: tuple[int | None, ...], out_axes: int = 0
 ) -> Callable[..., PyTree]:
-    """Let each part call `fn` with its own rows, along the axis of each argument; all have a None.
+    """Let each part call `fn` with its own rows, along the axis of each argument that is not None.
 
-    The axis has `size` rows. Each row of the result must depend on that row of the arguments alone. Within
-    `fn`, a part does not wait for the others: where all of its rows take a branch, or become one axis with
-    another, the compiler would otherwise move arrays between devices.
+    There are `size` rows in all, and each row of the result must depend on no other row. A plain call gives
+    the same; but for a branch that all rows take together, or for rows that become one axis with time, the
+    compiler would move arrays between devices.
     """
     count = parts()
     if count == 1 or size % count:

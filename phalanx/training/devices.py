@@ -39,14 +39,12 @@ class Layout(NamedTuple):
         return self.groups * self.parts
 
     def describe(self, seeds: int, envs: int) -> str:
-        """Who has what: 4 devices: 2 seeds x 2 parts of the environments."""
-        each = f"{seeds // self.groups} on each" if self.parts == 1 else f"x {self.parts} parts"
+        """Who has what, such as `4 devices: 2 seeds x 2 parts of the environments, 32 each`."""
+        plural = "s" if seeds > 1 else ""
         if self.parts == 1:
-            return f"{self.devices} devices: {seeds} seeds, {each}"
-        plural = "seeds" if seeds > 1 else "seed"
-        return (
-            f"{self.devices} devices: {seeds} {plural} {each} of the environments, {envs // self.parts} each"
-        )
+            return f"{self.devices} devices: {seeds} seed{plural}, {seeds // self.groups} on each"
+        each = f"{self.parts} parts of the environments, {envs // self.parts} each"
+        return f"{self.devices} devices: {seeds} seed{plural} x {each}"
 
     def over_seeds(
         self, fn: Callable[..., Any], seeds: int, in_axes: tuple[int | None, ...] = (0,)
@@ -154,13 +152,13 @@ def _divided(count: int, seeds: int, envs: int) -> tuple[int, int]:
         fewer, more = seeds // count * count, -(-seeds // count) * count
         nearest = f"{fewer} or {more}" if fewer else f"{more}"
         raise PhalanxError(
-            f"{seeds} seeds cannot be spread over {count} devices: use {nearest} seeds, or a number of devices "
-            f"that divides {seeds} or is a multiple of it"
+            f"{seeds} seeds cannot be spread over {count} devices: use {nearest} seeds, or a number of "
+            f"devices that divides {seeds} or is a multiple of it"
         )
     parts = count // seeds
     if envs % parts:
         raise PhalanxError(
-            f"{count} devices for {seeds} seed{'s' * (seeds > 1)} divide the environments into {parts} parts, "
-            f"and envs={envs} is no multiple of it: use envs={-(-envs // parts) * parts}"
+            f"{count} devices for {seeds} seed{'s' * (seeds > 1)} divide the environments into {parts} "
+            f"parts, and envs={envs} is no multiple of it: use envs={-(-envs // parts) * parts}"
         )
     return seeds, parts
