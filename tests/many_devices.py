@@ -6,7 +6,6 @@ what it found to a JSON file.
 
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +15,11 @@ os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
 from conftest import build, small
+from devices import collectives
 
 import phalanx
 from phalanx.training.checkpoint import ARRAYS, REPLAY
@@ -24,9 +27,6 @@ from phalanx.training.devices import lay_out
 from phalanx.training.programs import advance_program, carry_shapes
 from phalanx.types import is_key
 
-COLLECTIVE = re.compile(
-    r"= .*? (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("
-)
 BUDGET = jnp.float32(1e4)
 
 
@@ -126,18 +126,6 @@ def over_environments(algorithm, updates, **options):
         "shards": shards,
         "collectives": collectives(program),
     }
-
-
-def collectives(program):
-    """The collectives of a compiled program: kind, shape, and the loops that it stands in."""
-    found = []
-    for line in program.as_text().splitlines():
-        match = COLLECTIVE.search(line)
-        if match:
-            name = re.search(r'op_name="([^"]*)"', line)
-            result = line.split(" = ", 1)[1].split(f" {match.group(1)}")[0]
-            found.append((match.group(1), result, name.group(1) if name else ""))
-    return found
 
 
 def rollout():

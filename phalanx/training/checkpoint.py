@@ -60,12 +60,13 @@ def _named_leaves(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _by_file(carry: Carry) -> dict[str, dict[str, Any]]:
+def _by_file(carry: Carry, states: Sequence[bytes | None] = ()) -> dict[str, dict[str, Any]]:
     """Which array goes into which file, by name."""
     files = {ARRAYS: _named_leaves(carry.without_replay())}
     if carry.learner.replay is not None:
         files[REPLAY] = _named_leaves(carry.learner.replay)
-    return files
+    known = {str(row): np.frombuffer(each, np.uint8) for row, each in enumerate(states) if each is not None}
+    return {**files, STATES: known} if known else files
 
 
 def _digest(path: Path) -> str:
@@ -93,11 +94,7 @@ def save(
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    files = _by_file(carry)
-    given = {
-        str(row): np.frombuffer(state, np.uint8) for row, state in enumerate(states) if state is not None
-    }
-    files |= {STATES: given} if given else {}
+    files = _by_file(carry, states)
     try:
         unfinished.mkdir(parents=True)
         for name, leaves in files.items():
@@ -284,8 +281,8 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
             f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
             f"needed is {wanted.dtype}{list(wanted.shape)}"
         )
-    where = getattr(like, "sharding", None)
-    placed = jnp.asarray(array) if where is None else jax.device_put(array, where)
+    sharding = getattr(like, "sharding", None)
+    placed = jnp.asarray(array) if sharding is None else jax.device_put(array, sharding)
     if not is_key(like):
         return placed
     ours = like.dtype == keys.root(Purpose.TRAINING, 0).dtype

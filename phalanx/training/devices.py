@@ -90,6 +90,10 @@ class Layout(NamedTuple):
         learner, actors = env_axes(loop)
         return self.placed(shapes, axes._replace(learner=learner, actors=actors))
 
+    def put(self, carry: Carry, loop: Loop) -> Carry:
+        """A carry where it belongs."""
+        return carry if self.mesh is None else jax.device_put(carry, self.shardings(self.carry(carry, loop)))
+
     def local(self, collector: Compiled) -> Compiled:
         """A collector for the seeds of one group."""
         return collector.with_seeds(collector.seeds // self.groups)

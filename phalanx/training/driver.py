@@ -179,7 +179,7 @@ class Driver:
         """The carry before the first step, with the networks of another run if there is one to start from."""
         self.carry = self.programs.init(jnp.array(self.setup.seeds, jnp.int32))
         if self.initial_networks is not None:
-            self.carry = self.initial_networks(self.carry)
+            self.carry = self.layout.put(self.initial_networks(self.carry), self.setup.loop)
 
     def _progress(self, count: int, seconds: float) -> int:
         """Count updates that were made; how many to make before looking for a stop request again."""

@@ -53,7 +53,7 @@ class Compiled(Collector):
         running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
         rival = None if self.opponents is None else self.opponents.start(self.envs)
         memory = self.algorithm.actor.initial_memory(self.envs)
-        return Actors(*split((running, memory), 0), act_key, rival)
+        return Actors(split(running, 0), split(memory, 0), act_key, rival)
 
     def collect_one(
         self,
