@@ -4,16 +4,16 @@
 
 Each device gets as much work as the first one had: a seed more, or as many environments more. The compiled
 program says what it moves: its collectives, the bytes of each, and the loops that they stand in. A ring sends
-2 (n - 1) / n of what n devices add up, and (n - 1) / n of what they gather, from each device. Beside it stands
+2 (n - 1) / n of what n devices add up, and (n - 1) / n of what they gather, from each device. Beside it is
 what is expected: of an update of MAPPO all gradients and, once, the rollout; of QMIX the gradients and the
-samples. Devices of a CPU share its cores, so that `--seconds`, which are of an update, say nothing of scaling.
+samples. Devices of a CPU share its cores, so the seconds of an update (`--seconds`) say nothing of scaling.
 """
 
 import argparse
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 if __name__ == "__main__" and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     flags = os.environ.get("XLA_FLAGS", "")
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx import device, registry
+from phalanx.algorithms.shared.actor_critic import ActorCriticLearner
 from phalanx.config import Layer, merge
 from phalanx.training.devices import Layout, lay_out
 from phalanx.training.programs import advance_program, carry_shapes
@@ -37,7 +38,7 @@ SHAPE = re.compile(r"(pred|[a-z]+\d+)\[([\d,]*)\]")
 STEPS, ENVS = 128, 16  # of an update, and environments, on each device
 OPTIONS: dict[str, dict[str, Any]] = {
     "mappo": {"network": "gru", "hidden": 64, "epochs": 4, "minibatches": 4, "chunk": 8},
-    "qmix": {"hidden": 64, "reward": "mean", "buffer": 512, "episodes": 32, "gradient_steps": 4},
+    "qmix": {"hidden": 64, "reward": "mean", "buffer": 2048, "episodes": 32, "gradient_steps": 4},
 }
 STEP_LOOPS = {"mappo": 3, "qmix": 2}  # updates, epochs and minibatches; updates and gradient steps
 GRADIENT_STEPS = {"mappo": 16, "qmix": 4}
@@ -96,9 +97,9 @@ def expected(algorithm: str, setup: Setup, layout: Layout) -> float:
     gradients = 2 * GRADIENT_STEPS[algorithm] * sum(device.bytes_of(each.parameters) for each in networks)
     if algorithm == "mappo":
         # Not next observations, rewards and ends; instead advantages, targets and values.
-        rollout = setup.loop.shapes[1]
+        rollout, learner = setup.loop.shapes[1], cast(ActorCriticLearner, carry.learner)
         seen = device.bytes_of((rollout.observation, rollout.extras, rollout.first))
-        chunks = device.bytes_of((rollout.memory, carry.learner.critic_memory)) // OPTIONS["mappo"]["chunk"]
+        chunks = device.bytes_of((rollout.memory, learner.critic_memory)) // OPTIONS["mappo"]["chunk"]
         return share * (gradients + seen + 3 * device.bytes_of(rollout.reward) + chunks)
     replay = carry.learner.replay
     episode = device.bytes_of(replay) // replay.length.size

@@ -87,7 +87,8 @@ def test_a_sample_is_added_up_and_the_replay_stays(found):
     for shape in gathered:
         assert f",{places},{rows}" not in shape
     steps = in_gradient_steps(found["qmix"]["collectives"], 2)
-    assert {kind for kind, *_ in steps} == {"all-reduce", "all-gather"}
+    sample = f"f32[8,{rows + 1},"  # 8 episodes
+    assert any(kind == "all-reduce" and sample in shape for kind, shape, _ in steps)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,13 @@ def split(tree: PyTree, axis: int) -> PyTree:
     return jax.tree.map(divided, tree)
 
 
+def whole(tree: PyTree) -> PyTree:
+    """Arrays of which every device has all."""
+    if parts() == 1:
+        return tree
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), tree)
+
+
 def by_part(
     fn: Callable[..., PyTree], size: int, in_axes: tuple[int | None, ...], out_axes: int = 0
 ) -> Callable[..., PyTree]:
