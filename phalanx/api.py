@@ -152,6 +152,7 @@ def resume(
     lr_horizon: int | None = None,
     env: AnyEnv | None = None,
     checkpoint: str | None = None,
+    devices: int | str | None = None,
     workers: int | None = None,
     worker_python: str | None = None,
     step_timeout: float | None = None,
@@ -162,12 +163,13 @@ def resume(
 
     The result equals a run with that budget from the start. Where learning rates decay over the budget this
     is impossible and refused; with the old budget as `lr_horizon` they stay at their final values, if these
-    are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `workers`,
-    `worker_python` and `step_timeout` replace those of the run; its results do not depend on them.
+    are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `devices`,
+    `workers`, `worker_python` and `step_timeout` replace those of the run. Its results do not depend on
+    workers; on another number of devices sums are rounded differently.
     """
     started = time.monotonic()
     where = {"workers": workers, "worker_python": worker_python, "step_timeout": step_timeout}
-    where = {name: value for name, value in where.items() if value is not None}
+    where = {name: value for name, value in {**where, "devices": devices}.items() if value is not None}
     schedule = {
         "run": where | ({"steps": steps} if steps is not None else {}),
         "algorithm": {"lr_horizon": lr_horizon} if lr_horizon is not None else {},

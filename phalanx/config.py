@@ -33,13 +33,14 @@ def option(
     above: float | None = None,
     below: float | None = None,
     alone: str | None = None,
+    words: Mapping[str, int] | None = None,
 ) -> Any:
     """A dataclass field with a help text and, for a number, its bounds.
 
-    `alone` is what its flag means on a command line without a value.
+    `alone` is what its flag means on a command line without a value, `words` are names of some numbers.
     """
     bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
-    return field(default=default, metadata={"help": help, "alone": alone, **bounds})
+    return field(default=default, metadata={"help": help, "alone": alone, "words": words or {}, **bounds})
 
 
 def with_default(cls: type, name: str, default: Any) -> Any:
@@ -62,6 +63,13 @@ class RunConfig:
         "parallel environments for each seed; more are faster and make rollouts of batch_steps shorter",
         at_least=1,
         at_most=2**24,
+    )
+    devices: int = option(
+        1,
+        "devices (GPUs) that share the run, or all: first the seeds, then the environments of each seed",
+        at_least=0,
+        at_most=4096,
+        words={"all": 0},
     )
     eval_every: int | None = option(
         None, "env steps between evaluations (default: a twentieth of --steps)", at_least=1
@@ -127,12 +135,14 @@ class Option(NamedTuple):
     help: str
     bounds: Mapping[str, float | None]
     alone: str | None = None
+    words: Mapping[str, int] = types.MappingProxyType({})
+    """names of some numbers"""
 
     @property
     def shape(self) -> str:
         """How help texts show what the option takes."""
-        if self.choices:
-            return "|".join(self.choices)
+        if self.choices or self.words:
+            return "|".join(self.choices or ("INT", *self.words))
         return {bool: "", int: "INT", float: "FLOAT", str: "TEXT", object: "VALUE"}[self.kind]
 
 
@@ -167,6 +177,7 @@ def options_of(cls: type) -> dict[str, Option]:
             each.metadata["help"],
             bounds,
             each.metadata["alone"],
+            each.metadata["words"],
         )
     return found
 
@@ -227,9 +238,10 @@ def _word_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
 
 def _number_for(opt: Option, raw: Any) -> tuple[Any, str | None]:
     """The value of a numeric option, and what is wrong with it."""
-    number = _number(raw)
+    number = opt.words.get(raw) if isinstance(raw, str) and raw in opt.words else _number(raw)
     if number is None:
-        return raw, "must be a whole number" if opt.kind is int else "must be a number"
+        kind = "a whole number" if opt.kind is int else "a number"
+        return raw, " or ".join([f"must be {kind}", *opt.words])
     if isinstance(number, float) and not math.isfinite(number):
         return raw, "must be a finite number"
     if opt.kind is int and abs(number) > LARGEST_NUMBER:

@@ -1,5 +1,6 @@
 """The machine under the run: compilation cache, versions, memory."""
 
+import math
 import os
 import platform
 import subprocess
@@ -92,10 +93,15 @@ def _use_cache() -> None:
 
 
 def first():
-    """The device that runs run on."""
+    """The device that runs run on, or the first of them."""
+    return every()[0]
+
+
+def every():
+    """All devices."""
     require_own_process()
     try:
-        return jax.devices()[0]
+        return jax.devices()
     except (RuntimeError, AssertionError) as error:
         wanted = os.environ.get("JAX_PLATFORMS", "its default")
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
@@ -136,25 +142,28 @@ def git_revision() -> str | None:
         return None
 
 
-def free_bytes() -> int | None:
-    """Memory that a run may take on its device; None where the system does not say."""
-    device = first()
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats:
-        return stats["bytes_limit"] - stats["bytes_in_use"]
+def free_bytes(devices: int = 1) -> int | None:
+    """Memory that a run may take on each of its devices; None where the system does not say."""
+    if first().platform != "cpu":
+        found = [device.memory_stats() for device in every()[:devices]]
+        return min(each["bytes_limit"] - each["bytes_in_use"] for each in found) if all(found) else None
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         (line,) = (each for each in lines if each.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
+        return int(line.split()[1]) * 1024 // devices  # which have the same memory
     except (OSError, ValueError):
         return None
 
 
 def bytes_of(tree: PyTree) -> int:
-    """Bytes of all arrays (or shapes) in a tree."""
+    """Bytes of all arrays (or shapes) in a tree, on each of the devices that they are divided over."""
     total = 0
     for leaf in jax.tree.leaves(tree):
+        where = getattr(leaf, "sharding", None)
+        count = math.prod(leaf.shape if where is None else where.shard_shape(leaf.shape))
         if is_key(leaf):
-            leaf = jax.eval_shape(jax.random.key_data, leaf)
-        total += leaf.size * leaf.dtype.itemsize
+            each = math.prod(jax.eval_shape(jax.random.key_data, leaf).shape[leaf.ndim :]) * 4  # words
+        else:
+            each = leaf.dtype.itemsize
+        total += count * each
     return total

@@ -23,6 +23,7 @@ from phalanx.algorithms.shared.minibatches import minibatches, take
 from phalanx.algorithms.shared.team import Reward
 from phalanx.config import option, with_default
 from phalanx.ops import returns
+from phalanx.ops.parts import whole
 from phalanx.types import Array, Clock, PyTree, Transition
 
 NAMES = {
@@ -71,6 +72,7 @@ class PPO(ActorCritic):
 
     def update(self, learner: ActorCriticLearner, rollout: Transition, key: Array, clock: Clock):
         learner, batch, memories, metrics = self.prepare_batch(learner, rollout)
+        batch, memories = whole((batch, memories))  # minibatches are drawn from all environments
 
         def minibatch(learner: ActorCriticLearner, numbers: Array):
             part, memory = take(batch, memories, numbers)

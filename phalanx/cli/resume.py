@@ -19,12 +19,13 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
     )
+    parser.add_argument("--devices", metavar="INT|all", help="devices that share the run from now on")
     add_placement(parser)
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)
     from phalanx import api
 
-    where = placement_options(args)
+    where = {"devices": args.devices, **placement_options(args)}
     api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint, **where)
     return 0

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from phalanx.ops.parts import by_part, split
 from phalanx.types import Array, EnvSpec, Observation, Picture, Transition
 
 
@@ -240,7 +241,8 @@ class EpisodeReplay:
         return empty(self.spec, envs, self.places(envs), self.with_state)
 
     def add(self, buffer: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
-        return add(buffer, rollout if self.with_state else without_state(rollout))
+        rollout = rollout if self.with_state else without_state(rollout)
+        return by_part(add, len(buffer.place), (0, 1))(buffer, rollout)
 
     def can_sample(self, buffer: EpisodeBuffer, count: int) -> Array:
         """Whether there are `count` episodes, and one of each environment: the first to end are short."""
@@ -250,4 +252,4 @@ class EpisodeReplay:
         return draw(buffer, key, count)
 
     def take(self, buffer: EpisodeBuffer, which: Array) -> Episodes:
-        return take(buffer, which)
+        return split(take(buffer, which), 1)

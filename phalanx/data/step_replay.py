@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from phalanx.data.replay import Episodes, no_actions, no_observations, without_state
 from phalanx.errors import PhalanxError
+from phalanx.ops.parts import split
 from phalanx.types import Array, EnvSpec, Transition
 
 SMALLEST_PRIORITY = 1e-6  # so that no step is lost for good
@@ -171,7 +172,7 @@ class StepReplay:
         """The sequences that were drawn, (length, N, ...), in order of time."""
         rows = buffer.kept.first.shape[0]
         row = (drawn.row + jnp.arange(self.length)[:, None]) % rows
-        return jax.tree.map(lambda x: x[row, drawn.env], buffer.kept)
+        return split(jax.tree.map(lambda x: x[row, drawn.env], buffer.kept), 1)
 
     def prioritised(self, priority: Array | None, drawn: Drawn, error: Array) -> Array | None:
         """New priorities (C, B) after the sequences that were drawn had these TD errors, (N,)."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.networks.initialise import orthogonal
+from phalanx.ops.parts import parts
 from phalanx.types import Array, PyTree
 
 
@@ -33,7 +34,8 @@ def apply(params: PyTree, x: Array, between: Callable[[Array], Array] = jax.nn.r
     Rows are one axis in all products: over several, XLA transposes what enters the products of gradients.
     """
     rows = x.shape[:-1]
-    x = x.reshape(-1, x.shape[-1])
+    if parts() == 1:  # joined axes cannot be divided over devices
+        x = x.reshape(-1, x.shape[-1])
     for i, layer in enumerate(params):
         x = (between(x) if i else x) @ layer["kernel"] + layer["bias"]
     return x.reshape(*rows, -1)

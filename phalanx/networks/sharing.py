@@ -18,6 +18,7 @@ import numpy as np
 from phalanx.errors import PhalanxError
 from phalanx.networks.torsos import Network, leading
 from phalanx.ops import masks
+from phalanx.ops.parts import by_part
 from phalanx.types import Array, EnvSpec, Picture, PyTree
 
 
@@ -164,20 +165,28 @@ class SharedNetwork:
 
         The torso clears the memory at each step that is the `first` of an episode (`torsos.Torso`).
         """
-        steps = leading(x)
-        begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))
-        if isinstance(x, Picture):
-            # Pixels in a row, so that agents are the second to last axis; the network unfolds them.
-            x = x._replace(pixels=x.pixels.reshape(*steps, -1))
-        return apply(self.groups, self.network.apply, params, x, memory, begins)
+
+        def run(params: PyTree, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
+            steps = leading(x)
+            begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))
+            if isinstance(x, Picture):
+                # Pixels in a row, so that agents are the second to last axis; the network unfolds them.
+                x = x._replace(pixels=x.pixels.reshape(*steps, -1))
+            return apply(self.groups, self.network.apply, params, x, memory, begins)
+
+        return by_part(run, len(memory), (None, 1, 0, 1), 1)(params, x, memory, first)
 
     def apply_each(self, params: PyTree, x: Array | Picture, memories: Array) -> Array:
         """Outputs for inputs (T, B, A, F), each from the memory (T, B, A, H) at its own step.
 
         No step depends on another, so time joins the batch: a sequence of length 1.
         """
-        time, batch = memories.shape[:2]
-        never = jnp.zeros((1, time * batch), bool)
-        flat = jax.tree.map(lambda x: x.reshape(1, time * batch, *x.shape[2:]), x)
-        out, _ = self.apply(params, flat, memories.reshape(time * batch, *memories.shape[2:]), never)
-        return out.reshape(time, batch, *out.shape[2:])
+
+        def run(params: PyTree, x: Array | Picture, memories: Array) -> Array:
+            time, batch = memories.shape[:2]
+            never = jnp.zeros((1, time * batch), bool)
+            flat = jax.tree.map(lambda x: x.reshape(1, time * batch, *x.shape[2:]), x)
+            out, _ = self.apply(params, flat, memories.reshape(time * batch, *memories.shape[2:]), never)
+            return out.reshape(time, batch, *out.shape[2:])
+
+        return by_part(run, memories.shape[1], (None, 1, 1), 1)(params, x, memories)

@@ -60,12 +60,13 @@ def _named_leaves(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _by_file(carry: Carry) -> dict[str, dict[str, Any]]:
+def _by_file(carry: Carry, states: Sequence[bytes | None] = ()) -> dict[str, dict[str, Any]]:
     """Which array goes into which file, by name."""
     files = {ARRAYS: _named_leaves(carry.without_replay())}
     if carry.learner.replay is not None:
         files[REPLAY] = _named_leaves(carry.learner.replay)
-    return files
+    known = {str(row): np.frombuffer(each, np.uint8) for row, each in enumerate(states) if each is not None}
+    return {**files, STATES: known} if known else files
 
 
 def _digest(path: Path) -> str:
@@ -83,19 +84,17 @@ def save(
     seconds: float,
     keep: int,
     states: Sequence[bytes | None] = (),
+    devices: int = 1,
 ) -> None:
     """Write a checkpoint and drop all but the last `keep` and the best; older ones lose their replay.
 
-    `states` are those of running episodes, by environment, where they are not in the carry.
+    `states` are those of running episodes, by environment, where they are not in the carry. Arrays are
+    written whole, on however many `devices` they lie.
     """
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    files = _by_file(carry)
-    given = {
-        str(row): np.frombuffer(state, np.uint8) for row, state in enumerate(states) if state is not None
-    }
-    files |= {STATES: given} if given else {}
+    files = _by_file(carry, states)
     try:
         unfinished.mkdir(parents=True)
         for name, leaves in files.items():
@@ -109,7 +108,7 @@ def save(
             "sha256": _digest(unfinished / ARRAYS),
             "replay_sha256": _digest(unfinished / REPLAY) if REPLAY in files else None,
             "states_sha256": _digest(unfinished / STATES) if STATES in files else None,
-            "versions": circumstances(),
+            "versions": circumstances(devices),
         }
         with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
             json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
@@ -134,9 +133,9 @@ def _write(path: Path, leaves: dict[str, Any]) -> None:
         _flush(file)
 
 
-def circumstances() -> dict[str, str]:
+def circumstances(devices: int) -> dict[str, str]:
     """What numbers may depend on besides the run itself."""
-    return {**device.versions(), "device": device.describe()}
+    return {**device.versions(), "device": device.describe(), "devices": str(devices)}
 
 
 def first_nan(tree: PyTree) -> str | None:
@@ -242,7 +241,10 @@ def choose(
 
 
 def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
-    """Read a carry with the structure, shapes and types of `like`, which may be one without its replay."""
+    """Read a carry with the structure, shapes and types of `like`, which may be one without its replay.
+
+    Arrays go to the devices that the shapes in `like` name, if they name some.
+    """
     path, found = checkpoint.path, {}
     for file, wanted in _by_file(like).items():
         with np.load(path / file, allow_pickle=False) as arrays:
@@ -279,7 +281,9 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
             f"checkpoint does not fit: {where} is {array.dtype}{list(array.shape)}, "
             f"needed is {wanted.dtype}{list(wanted.shape)}"
         )
+    sharding = getattr(like, "sharding", None)
+    placed = jnp.asarray(array) if sharding is None else jax.device_put(array, sharding)
     if not is_key(like):
-        return jnp.asarray(array)
+        return placed
     ours = like.dtype == keys.root(Purpose.TRAINING, 0).dtype
-    return jax.random.wrap_key_data(jnp.asarray(array), impl=keys.IMPLEMENTATION if ours else None)
+    return jax.random.wrap_key_data(placed, impl=keys.IMPLEMENTATION if ours else None)

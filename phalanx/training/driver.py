@@ -17,6 +17,7 @@ from phalanx.report.console import Console, megabytes
 from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint
+from phalanx.training.devices import lay_out
 from phalanx.training.evaluate import Played, against_row, summary, training_row
 from phalanx.training.footprint import memory_parts, require_disk, require_memory
 from phalanx.training.interrupt import Interrupted, stop_requests
@@ -46,6 +47,7 @@ class Driver:
         require_callbacks(callbacks)
         self.setup, self.record, self.console = setup, record, console
         self.started, self.callbacks = started, callbacks
+        self.layout = lay_out(setup.loop, setup.config.devices)
         self.carry: Carry | None = None
         self.earlier_seconds = 0.0
         self.earlier_faults = 0
@@ -68,8 +70,8 @@ class Driver:
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint. Nothing in the folder is changed before everything fits."""
-        note = other_versions(saved)
-        carry = checkpoint.restore(saved, carry_shapes(self.setup.loop))
+        note = other_versions(saved, self.layout.devices)
+        carry = checkpoint.restore(saved, carry_shapes(self.setup.loop, self.layout))
         self._compile()
         collector = self.setup.loop.collector
         states = checkpoint.states(saved, collector.seeds * collector.envs)
@@ -93,17 +95,19 @@ class Driver:
     def _compile(self) -> dict[str, int]:
         """Say what will run, compile it, and make sure that it fits; the bytes that it will take."""
         setup, say = self.setup, self.console.say
-        say(*statement(setup))
-        parts = memory_parts(setup)
+        devices = self.layout.devices
+        say(*statement(setup, self.layout))
+        parts = memory_parts(setup, self.layout)
         held = sum(parts.values())
-        require_memory(setup, parts, held)
-        on_disk = require_disk(setup, parts, self.record.folder)
+        require_memory(setup, parts, held, devices)
+        on_disk = require_disk(setup, memory_parts(setup), self.record.folder)
         say("compiling ...")
-        self.programs = compile_programs(setup.loop, setup.evaluation, setup.against)
+        self.programs = compile_programs(setup.loop, setup.evaluation, self.layout, setup.against)
         total = self.programs.bytes_needed or held
-        require_memory(setup, parts, total)
+        require_memory(setup, parts, total, devices)
         shown = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items())
-        say(f"memory {megabytes(total)} ({shown}, the rest for learning)")
+        each = " on each device" if devices > 1 else ""
+        say(f"memory {megabytes(total)}{each} ({shown}, the rest for learning)")
         if on_disk > LARGE_CHECKPOINTS:
             say(f"disk {megabytes(on_disk)} for checkpoints; --save-every writes them less often")
         return {**parts, "total": total}
@@ -175,7 +179,7 @@ class Driver:
         """The carry before the first step, with the networks of another run if there is one to start from."""
         self.carry = self.programs.init(jnp.array(self.setup.seeds, jnp.int32))
         if self.initial_networks is not None:
-            self.carry = self.initial_networks(self.carry)
+            self.carry = self.layout.put(self.initial_networks(self.carry), self.setup.loop)
 
     def _progress(self, count: int, seconds: float) -> int:
         """Count updates that were made; how many to make before looking for a stop request again."""
@@ -311,6 +315,7 @@ class Driver:
             seconds=self.seconds,
             keep=self.setup.config.keep,
             states=collector.states() if at_rest else (),
+            devices=self.layout.devices,
         )
         self.saved_at = self.updates
         promise = collector.promise if at_rest else "replayable"
@@ -359,11 +364,11 @@ def per_seed(played: Played, setup: Setup) -> dict[str, Any]:
     return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
 
 
-def other_versions(saved: checkpoint.Checkpoint) -> list[str]:
-    """A line if a checkpoint was written with other versions or on another device, where sums may differ."""
+def other_versions(saved: checkpoint.Checkpoint, devices: int) -> list[str]:
+    """A line if a checkpoint was written with other versions or on other devices, where sums may differ."""
     changed = {
         name: (was, now)
-        for name, now in checkpoint.circumstances().items()
+        for name, now in checkpoint.circumstances(devices).items()
         if (was := (saved.versions or {}).get(name, now)) != now
     }
     if not changed:

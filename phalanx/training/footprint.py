@@ -9,27 +9,29 @@ from phalanx import device
 from phalanx.config import RunConfig
 from phalanx.errors import PhalanxError
 from phalanx.report.console import megabytes
+from phalanx.training.devices import ONE, Layout
 from phalanx.training.programs import carry_shapes
 from phalanx.training.setup import Setup
 
 
-def memory_parts(setup: Setup) -> dict[str, int]:
-    """Bytes of what the run holds on its device, for all seeds, from shapes alone."""
-    carry = carry_shapes(setup.loop)
+def memory_parts(setup: Setup, layout: Layout = ONE) -> dict[str, int]:
+    """Bytes of what the run holds on a device, for all its seeds, from shapes alone."""
+    carry = carry_shapes(setup.loop, layout)
     replay = carry.learner.replay
     held = {
         "learner": (carry.without_replay().learner, carry.best),
         **({} if replay is None else {"replay": replay}),
         **({} if carry.opponent is None else {"opponents": carry.opponent}),
         "environments": carry.actors,
-        "rollout": setup.loop.shapes[1],
     }
-    return {name: device.bytes_of(tree) for name, tree in held.items()}
+    # A rollout is divided as seeds and environments are.
+    rollout = device.bytes_of(setup.loop.shapes[1]) // layout.devices
+    return {**{name: device.bytes_of(tree) for name, tree in held.items()}, "rollout": rollout}
 
 
-def require_memory(setup: Setup, parts: Mapping[str, int], needed: int) -> None:
-    """Refuse a run that does not fit on the device, and say what might."""
-    free = device.free_bytes()
+def require_memory(setup: Setup, parts: Mapping[str, int], needed: int, devices: int = 1) -> None:
+    """Refuse a run that does not fit on its devices, and say what might."""
+    free = device.free_bytes(devices)
     if free is not None and needed > free:
         raise PhalanxError(
             f"this run needs {megabytes(needed)} of memory and {megabytes(free)} are free: "

@@ -19,6 +19,7 @@ import numpy as np
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector, over_seeds
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.devices import ONE, Layout
 from phalanx.training.evaluate import Against, Played, play
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Loop
@@ -43,26 +44,33 @@ class Programs(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def compile_programs(loop: Loop, evaluation: Collector, against: Against | None = None) -> Programs:
+def compile_programs(
+    loop: Loop, evaluation: Collector, layout: Layout = ONE, against: Against | None = None
+) -> Programs:
     """Compile everything that a run will call, at the same time; the last few are kept in this process."""
-    seeds, carry = loop.collector.seeds, carry_shapes(loop)
-    budget = jax.ShapeDtypeStruct((), jnp.float32)
-    numbers, scores = (jax.ShapeDtypeStruct((seeds,), kind) for kind in (jnp.int32, jnp.float32))
-    track_best = jax.jit(over_seeds(loop.track_best, seeds, (0, 0)), donate_argnums=0)
-    play_episodes = play_program(evaluation)
+    seeds, carry = loop.collector.seeds, carry_shapes(loop, layout)
+    budget, where = jax.ShapeDtypeStruct((), jnp.float32), layout.shardings(carry)
+    numbers, scores = layout.placed(
+        [jax.ShapeDtypeStruct((seeds,), kind) for kind in (jnp.int32, jnp.float32)]
+    )
+    track_best = jax.jit(
+        layout.over_seeds(loop.track_best, seeds, (0, 0)), donate_argnums=0, out_shardings=where
+    )
+    play_episodes = play_program(evaluation, layout=layout)
     # The largest first: each is compiled while the next is traced.
     jobs: dict[str, tuple[Any, tuple[Any, ...]]]
     if isinstance(loop.collector, Compiled):
-        policy = jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner)
+        policy = layout.placed(jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner))
+        roots = layout.placed(jax.eval_shape(lambda: seed_keys(Purpose.CURVE, [0] * seeds)))
+        init = jax.jit(layout.over_seeds(loop.init, seeds), out_shardings=where)
         jobs = {
-            "learn": (advance_program(loop), (carry, jax.ShapeDtypeStruct((), jnp.int32), budget)),
-            "play": (play_episodes, (policy, seed_keys(Purpose.CURVE, [0] * seeds))),
-            "init": (jax.jit(over_seeds(loop.init, seeds)), (numbers,)),
+            "learn": (advance_program(loop, layout), (carry, jax.ShapeDtypeStruct((), jnp.int32), budget)),
+            "play": (play_episodes, (policy, roots)),
+            "init": (init, (numbers,)),
             "track_best": (track_best, (carry, scores)),
         }
         if against is not None:
-            keys = seed_keys(Purpose.CURVE, [0] * seeds)
-            jobs["against"] = (jax.jit(against.play), (policy, carry.opponent, keys))
+            jobs["against"] = (jax.jit(against.play), (policy, carry.opponent, roots))
     else:
         jobs = {
             "learn": (learn_program(loop), (carry, *loop.shapes, budget)),
@@ -92,9 +100,10 @@ def _uncollected():
             gc.enable()
 
 
-def advance_program(loop: Loop):
+def advance_program(loop: Loop, layout: Layout = ONE):
     """Collect and update, in one program."""
-    return jax.jit(over_seeds(loop.advance, loop.collector.seeds, (0, None, None)), donate_argnums=0)
+    advance = layout.over_seeds(loop.advance, loop.collector.seeds, (0, None, None))
+    return jax.jit(advance, donate_argnums=0, out_shardings=layout.shardings(carry_shapes(loop, layout)))
 
 
 def learn_program(loop: Loop):
@@ -128,20 +137,22 @@ class HostedTraining:
         return carry
 
 
-def carry_shapes(loop: Loop) -> Carry:
-    """The shapes of the carry of all seeds, (S, ...)."""
+def carry_shapes(loop: Loop, layout: Layout = ONE) -> Carry:
+    """The shapes of the carry of all seeds, (S, ...), and where they lie on several devices."""
     actors, _ = loop.shapes
     seeds = jax.ShapeDtypeStruct((loop.collector.seeds,), jnp.int32)
-    return jax.eval_shape(jax.vmap(loop.init), seeds, actors)
+    return layout.carry(jax.eval_shape(jax.vmap(loop.init), seeds, actors), loop)
 
 
-def play_program(evaluation: Collector, greedy: bool = True) -> Any:
+def play_program(evaluation: Collector, greedy: bool = True, layout: Layout = ONE) -> Any:
     """The program that plays an episode in each environment of a collector."""
 
-    def run(policy: PyTree, keys: Array) -> Played:
-        return play(evaluation, policy, keys, greedy)
+    group = layout.local(evaluation) if isinstance(evaluation, Compiled) else evaluation
 
-    return jax.jit(run) if isinstance(evaluation, Compiled) else run
+    def run(policy: PyTree, keys: Array) -> Played:
+        return play(group, policy, keys, greedy)
+
+    return jax.jit(layout.in_groups(run, (0, 0))) if isinstance(evaluation, Compiled) else run
 
 
 def seed_keys(purpose: Purpose, seeds: list[int]) -> Array:

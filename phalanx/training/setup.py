@@ -23,6 +23,7 @@ from phalanx.report.console import table
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.devices import Layout
 from phalanx.training.evaluate import Against
 from phalanx.training.loop import Loop
 
@@ -195,7 +196,7 @@ def _require_sizes(run: RunConfig, algorithm: Algorithm) -> None:
         raise PhalanxError(f"the last of {run.seeds} seeds from {run.seed} is beyond {MOST_UPDATES:,}")
 
 
-def statement(setup: Setup) -> list[str]:
+def statement(setup: Setup, layout: Layout) -> list[str]:
     """What will run, before it runs."""
     run, spec, algorithm = setup.config, setup.env.spec, setup.algorithm
     kinds = [f"{spec.agent_types.count(kind)} {kind}" for kind in dict.fromkeys(spec.agent_types)]
@@ -210,6 +211,7 @@ def statement(setup: Setup) -> list[str]:
             ("what", f"{run.algorithm} on {run.env}: {agents}{preset}"),
             ("how long", f"{steps:,} env steps a seed ({updates}), {seeds}"),
             ("where", f"{device.describe()}, {run.envs} environments a seed"),
+            *([("laid out", layout.describe(run.seeds, run.envs))] if layout.devices > 1 else []),
             *(_network_row(network) for network in algorithm.summary()),
             *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
             *([("opponent", _opponent_row(setup))] if setup.loop.opponents is not None else []),

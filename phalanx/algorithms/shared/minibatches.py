@@ -9,6 +9,7 @@ import jax
 from phalanx.algorithms.shared.optimiser import Optimiser, TrainState
 from phalanx.algorithms.shared.team import Loss
 from phalanx.errors import PhalanxError
+from phalanx.ops.parts import split
 from phalanx.types import Array, Clock, PyTree
 
 Data = Callable[[Array], tuple[PyTree, ...]]
@@ -70,4 +71,8 @@ def fit(optimiser: Optimiser, state: TrainState, loss: Loss, data: Data, order: 
 
 def take(batch: PyTree, memories: PyTree, numbers: Array) -> tuple[PyTree, PyTree]:
     """The chunks with these `numbers` of a batch (L, N, ...), and their memories (N, ...)."""
-    return jax.tree.map(lambda x: x[:, numbers], batch), jax.tree.map(lambda x: x[numbers], memories)
+    chunks, starts = (
+        jax.tree.map(lambda x: x[:, numbers], batch),
+        jax.tree.map(lambda x: x[numbers], memories),
+    )
+    return split(chunks, 1), split(starts, 0)

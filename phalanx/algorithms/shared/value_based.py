@@ -37,6 +37,7 @@ from phalanx.data.step_replay import StepReplay, Steps, as_episodes
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.ops import distributions, losses, returns
+from phalanx.ops.parts import parts
 from phalanx.ops.programs import at_size
 from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 
@@ -261,10 +262,11 @@ class ValueBased(Algorithm):
     def _columns(self) -> list[int]:
         """Numbers of columns that a gradient is compiled for, when episodes are packed into few.
 
-        Short episodes are not worth packing. On a GPU each size takes long to compile, so none are packed.
+        Short episodes are not worth packing. On a GPU each size takes long to compile, so none are packed;
+        nor on several devices, which divide the columns between them.
         """
-        episodes = self.config.episodes
-        if self.by_steps or self.spec.time_limit < LONG_EPISODE or jax.default_backend() != "cpu":
+        episodes, here = self.config.episodes, jax.default_backend() == "cpu" and parts() == 1
+        if self.by_steps or self.spec.time_limit < LONG_EPISODE or not here:
             return [episodes]
         return sorted({ceil(episodes * share) for share in COLUMN_SHARES})
 

@@ -1,6 +1,7 @@
 """Environments in JAX: the only scan over `env.step`. Training, evaluation and recording collect with it."""
 
-from typing import Any, NamedTuple
+import copy
+from typing import Any, NamedTuple, Self
 
 import jax
 
@@ -8,6 +9,7 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import Running, WithState, prepare
 from phalanx.opponents.base import Opponents
+from phalanx.ops.parts import split
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, Observation, PyTree, Transition
 
@@ -50,7 +52,8 @@ class Compiled(Collector):
         reset_key, act_key = jax.random.split(key)
         running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
         opponent = None if self.opponents is None else self.opponents.start(self.envs)
-        return Actors(running, self.algorithm.actor.initial_memory(self.envs), act_key, opponent)
+        memory = self.algorithm.actor.initial_memory(self.envs)
+        return Actors(split(running, 0), split(memory, 0), act_key, opponent)
 
     def collect_one(
         self,
@@ -102,6 +105,12 @@ class Compiled(Collector):
         return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)
 
     # All seeds
+
+    def with_seeds(self, seeds: int) -> Self:
+        """The same for another number of seeds."""
+        other = copy.copy(self)
+        other.seeds = seeds
+        return other
 
     def start(self, keys: Array) -> Actors:
         return over_seeds(self.start_one, self.seeds)(keys)
