@@ -20,6 +20,7 @@ COMMANDS = {
     "play": "let teams play each other: phalanx play RUN RUN random --env battle/3m",
     "plot": "plot the learning curves of one or more runs",
     "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
+    "ui": "show runs in a local page: live curves, tables, options, replays, comparisons",
     "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",
     "reproduce": "repeat a reference result with new seeds and check that it agrees",
     "list": "list algorithms, environments, presets and reference results",
