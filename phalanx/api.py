@@ -320,7 +320,10 @@ def _watch_replay(file: str | Path, out: str | Path | None, gif: bool, mp4: bool
     from phalanx.compat import replays
 
     replay = replays.read(file)
-    return _show([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
+    try:
+        return _show([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise PhalanxError(replays.refusal(file)) from None
 
 
 def _show(shows: "list[Show]", title: str, path: Path, gif: bool, mp4: bool) -> list[Path]:

@@ -60,6 +60,11 @@ def _plain(value: Any) -> Any:
     return np.asarray(value).tolist() if not isinstance(value, (str, type(None), list)) else value
 
 
+def refusal(path: str | Path) -> str:
+    """Why a file is not shown."""
+    return f"{path} is not a replay that StarCraft2Env.save_replay() wrote"
+
+
 def read(path: str | Path) -> "Show":
     """The episode of a file, for the page that plays it."""
     from phalanx import registry
@@ -88,8 +93,15 @@ def read(path: str | Path) -> "Show":
         )
     except OSError as error:
         raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError):  # also what is no JSON, or no text
-        raise PhalanxError(f"{path} is not a replay that StarCraft2Env.save_replay() wrote") from None
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):  # or no JSON
+        raise PhalanxError(refusal(path)) from None
     if episode.length == 0:
         raise PhalanxError(f"{path} has no step to play: it was saved right after reset()")
     return Show(Path(path).stem, spec, "", [episode], [frames])
