@@ -96,6 +96,22 @@ class Browser:
             assert time.monotonic() < end, f"never came true: {expression}; {self.complaints}"
             time.sleep(0.02)
 
+    @contextlib.contextmanager
+    def frame(self) -> Iterator[None]:
+        """Speak to the sandboxed frame of the page, which has a process of its own."""
+        page, self.session, found, end = self.session, None, [], time.monotonic() + PATIENCE
+        try:
+            while not found:
+                assert time.monotonic() < end, "there is no frame"
+                targets = self.call("Target.getTargets")["targetInfos"]
+                found = [each["targetId"] for each in targets if each["type"] == "iframe"]
+            self.session = self.call("Target.attachToTarget", targetId=found[0], flatten=True)["sessionId"]
+            for part in ("Runtime", "Log", "Network"):
+                self.call(f"{part}.enable")
+            yield
+        finally:
+            self.session = page
+
     def press(self, key: str) -> None:
         """Press a key and let it go."""
         text = {"text": key} if len(key) == 1 else {}

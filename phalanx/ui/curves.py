@@ -16,6 +16,8 @@ from phalanx.errors import PhalanxError
 from phalanx.files import open_inside
 from phalanx.report import metrics
 
+NUMBERS, CLOCK = (float, int), ("seed", "env_steps")
+LARGEST = 1e300  # of a value that is drawn
 MOST = 600  # points of a curve
 NAMES = 500  # metrics of a run
 LETTERS = 200  # of the name of a metric
@@ -57,9 +59,14 @@ class Curves:
         self.changed[at] = self.rows
         point = self.values[at]
         for name, value in row.items():
-            if name in ("seed", "env_steps") or not isinstance(value, int | float) or not self._known(name):
+            if type(value) not in NUMBERS:
                 continue
-            if not _count(point, name, value):
+            entry = point.get(name)
+            if entry is None:
+                if name in CLOCK or not self._known(name):
+                    continue
+                entry = point[name] = _nothing()
+            if not _count(entry, value):
                 self.odd[name] = self.odd.get(name, 0) + 1
         if row["seed"] in self.latest or len(self.latest) < SEEDS:
             self.latest[row["seed"]] = row
@@ -104,30 +111,35 @@ class Curves:
 
     def last(self, name: str) -> list[float | None] | None:
         """Mean, least and most over the last rows of all seeds."""
-        entry: dict[str, list[float]] = {}
+        entry, found = _nothing(), False
         for row in self.latest.values():
-            if isinstance(row.get(name), int | float):
-                _count(entry, name, row[name])
-        return _summary(entry[name]) if entry else None
+            if type(row.get(name)) in NUMBERS:
+                _count(entry, row[name])
+                found = True
+        return _summary(entry) if found else None
 
 
-def _count(point: dict[str, list[float]], name: str, value: float) -> bool:
+def _nothing() -> list[float]:
+    """Count, sum, least and most of no value."""
+    return [0, 0.0, math.inf, -math.inf]
+
+
+def _count(entry: list[float], value: float) -> bool:
     """Count a value in; False if it is not finite."""
-    entry = point.get(name)
-    if entry is None:
-        entry = point[name] = [0, 0.0, math.inf, -math.inf]
-    if not -1e300 < value < 1e300:  # nor NaN
+    if not -LARGEST < value < LARGEST:  # nor NaN
         return False
     entry[0] += 1
     entry[1] += value
-    entry[2] = min(entry[2], value)
-    entry[3] = max(entry[3], value)
+    if value < entry[2]:
+        entry[2] = value
+    if value > entry[3]:
+        entry[3] = value
     return True
 
 
 def _merge(into: dict[str, list[float]], point: dict[str, list[float]]) -> None:
     for name, (count, total, least, most) in point.items():
-        entry = into.setdefault(name, [0, 0.0, math.inf, -math.inf])
+        entry = into.setdefault(name, _nothing())
         entry[0] += count
         entry[1] += total
         entry[2] = min(entry[2], least)

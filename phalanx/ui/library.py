@@ -148,6 +148,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """What a list of runs shows of it."""
         run, curves = self.table("run"), self.metrics.curves
+        budget = run.get("steps")
         steps = curves.ends[-1] if curves.ends else 0
         return {
             "id": self.id,
@@ -159,8 +160,8 @@ class Run:
             "error": self.trouble()[:500],
             "notes": list(self.metrics.notes()),
             "seeds": self.seeds,
-            "steps": steps,
-            "budget": plain(run.get("steps")) if isinstance(run.get("steps"), int) else None,
+            "steps": min(steps, 2**53),
+            "budget": budget if isinstance(budget, int) and 0 < budget < 2**53 else None,
             "unread": round(self.metrics.unread, 3),
             "started": _text(self.facts.get("started"), 40),
             "seconds": (curves.last("seconds") or [None])[0],

@@ -118,7 +118,8 @@ export class Chart {
     const step = found.reduce((best, [, point]) => (Math.abs(this.x(point[0]) - away) < Math.abs(this.x(best) - away) ? point[0] : best), found[0][1][0]);
     this.cross.setAttribute("x1", this.x(step)); this.cross.setAttribute("x2", this.x(step));
     this.cross.setAttribute("visibility", "visible");
-    const rows = found.slice(0, 12).map(([line, [, mean, least, most]]) => {
+    const rank = ([, [, mean]]) => mean ?? -Infinity;
+    const rows = [...found].sort((a, b) => rank(b) - rank(a)).slice(0, 12).map(([line, [, mean, least, most]]) => {
       const row = document.createElement("div"), dot = Object.assign(document.createElement("i"), { className: "dot" });
       dot.style.setProperty("--mark", `var(--line-${line.slot % 8})`);
       const label = Object.assign(document.createElement("span"), { className: "label", textContent: line.label });
@@ -130,10 +131,7 @@ export class Chart {
     const head = Object.assign(document.createElement("div"), { textContent: `${step.toLocaleString("en")} env steps` });
     this.tip.replaceChildren(head, ...rows);
     this.tip.hidden = false;
-    const left = away > box.width / 2;
-    this.tip.style.left = left ? "auto" : `${away + 26}px`;
-    this.tip.style.right = left ? `${box.width - away + 26}px` : "auto";
-    this.tip.style.top = "38px";
+    this.tip.classList.toggle("above", box.bottom + this.tip.offsetHeight + 12 > innerHeight);
   }
 
   leave() {
