@@ -13,7 +13,7 @@ SECRET = "the-secret-outside"
 def names(folder: Path) -> Path:
     """A run whose every text is a script, markup, a formula or a control sequence."""
     bad = SCRIPT.replace("/", "\\")
-    write_run(folder, algorithm=bad, env=f"[red]$\\frac{{{bad}", note="[/nope]\x1b[31m$_{")
+    write_run(folder, algorithm=bad, env=f"[red]$\\frac{{{bad}$", note="[/nope]\x1b[31m$_{")
     facts = json.loads((folder / "run.json").read_text())
     facts |= {
         "device": SCRIPT,

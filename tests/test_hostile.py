@@ -235,7 +235,10 @@ def test_replays_of_junk_are_refused(tmp_path):
     file = tmp_path / "r.json"
     head = {"format": "phalanx replay 1", "map": "3m", "options": {}, "won": 1, "terminated": 1, "scene": {}}
     body = {"frames": [{}], "obs": [[]], "avail": [[]], "alive": [[]], "actions": [[0]], "rewards": [0.0]}
-    for text in ("", "[]", "{}", hostile.DEEP, json.dumps(head), json.dumps(head | body),
+    shaped = {"frames": [{"kind": "battle"}] * 2, "obs": [[[0.0]] * 3] * 2, "avail": [[[1] * 9] * 3] * 2}
+    shaped |= {"alive": [[1] * 3] * 2, "actions": [[0] * 3], "rewards": [0.0]}
+    for text in ("", "[]", "{}", json.dumps(head | shaped), hostile.DEEP,
+                 json.dumps(head), json.dumps(head | body),
                  json.dumps(head | body | {"map": "../../etc"}), json.dumps(head | {"options": []}),
                  json.dumps(head | body | {"obs": 1e999})):  # fmt: skip
         file.write_text(text)

@@ -299,6 +299,8 @@ def test_a_replay_is_rebuilt_and_nothing_of_the_file_runs(serve, small_run, tmp_
     (file,) = phalanx.watch(small_run.folder, episodes=1, out=run / "watch.html")
     sound = file.read_text()
     (run / "evil.html").write_text(sound.replace("<body>", "<body><script>document.title='owned'</script>"))
+    (run / "sub").mkdir()
+    (run / "sub" / "watch.html").write_text(sound)
     (run / "notes.html").write_text("<script>document.title='owned'</script>")
     before = '<script id="data" type="text/plain">'
     (run / "junk.html").write_text(before + "AAAA</script>")
@@ -316,7 +318,15 @@ def test_a_replay_is_rebuilt_and_nothing_of_the_file_runs(serve, small_run, tmp_
     assert "sandbox allow-scripts" in policy
     assert "unsafe" not in policy
     assert len(re.findall("'sha256-", policy)) == 2
-    for name in ("junk.html", "notes.html", "../other/watch.html", "/etc/passwd", "", "run.json"):
+    for name in (
+        "junk.html",
+        "notes.html",
+        "sub/watch.html",
+        "../o/watch.html",
+        "/etc/passwd",
+        "",
+        "run.json",
+    ):
         answer, body = replay(name)
         assert answer.status == 404
         assert "This replay cannot be shown" in body
