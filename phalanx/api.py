@@ -322,7 +322,7 @@ def _watch_replay(file: str | Path, out: str | Path | None, gif: bool, mp4: bool
     replay = replays.read(file)
     try:
         return _show([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+    except replays.BROKEN:
         raise PhalanxError(replays.refusal(file)) from None
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from phalanx.report.page import Show
 
 FORMAT = "phalanx replay 1"
+BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""what a file raises that is no replay, or no JSON"""
 DIGITS = 4  # that observations are rounded to
 
 
@@ -93,14 +95,7 @@ def read(path: str | Path) -> "Show":
         )
     except OSError as error:
         raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ):  # or no JSON
+    except BROKEN:
         raise PhalanxError(refusal(path)) from None
     if episode.length == 0:
         raise PhalanxError(f"{path} has no step to play: it was saved right after reset()")

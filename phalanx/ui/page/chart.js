@@ -114,8 +114,9 @@ export class Chart {
     if (!this.lines.length) return;
     const box = this.svg.getBoundingClientRect(), away = event.clientX - box.left;
     const near = (points) => points.reduce((best, point) => (Math.abs(this.x(point[0]) - away) < Math.abs(this.x(best[0]) - away) ? point : best));
-    const found = this.lines.map((line) => [line, near(line.points)]);
-    const step = found.reduce((best, [, point]) => (Math.abs(this.x(point[0]) - away) < Math.abs(this.x(best) - away) ? point[0] : best), found[0][1][0]);
+    const step = near(this.lines.map((line) => near(line.points)))[0];
+    const there = this.lines.filter(({ points }) => points[0][0] <= step && step <= points.at(-1)[0]);
+    const found = there.map((line) => [line, near(line.points)]);
     this.cross.setAttribute("x1", this.x(step)); this.cross.setAttribute("x2", this.x(step));
     this.cross.setAttribute("visibility", "visible");
     const rank = ([, [, mean]]) => mean ?? -Infinity;
