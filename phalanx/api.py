@@ -323,7 +323,10 @@ def _watch_replay(file: str | Path, out: str | Path | None, gif: bool, mp4: bool
     from phalanx.report import film
 
     replay = replays.read(file)
-    return film.write([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
+    try:
+        return film.write([replay], f"{replay.label} on {replay.spec.name}", Path(out or file), gif, mp4)
+    except replays.BROKEN:
+        raise PhalanxError(replays.refusal(file)) from None
 
 
 @renamed_argument("team", "trained_seed")

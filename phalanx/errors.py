@@ -10,6 +10,11 @@ class PhalanxError(Exception):
     """A mistake that the user can mend. The command line prints it as one line and exits with code 2."""
 
 
+def one_line(text: str) -> str:
+    """Text as one line that a terminal only prints: without line breaks and control characters."""
+    return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+
+
 NAMES_IN_A_LINE = 40  # names that one line can hold
 
 

@@ -371,10 +371,16 @@ def _preset_layer(name: str, path: Path, algorithm: str) -> Layer:
 def read_toml(path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:
     """Read a file of tables, such as a configuration; say in one line what is wrong with it."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), path, tables)
     except OSError as error:
         raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+
+
+def parse_toml(content: bytes, path: Path, tables: tuple[str, ...] = TABLES) -> dict[str, Any]:
+    """The tables in the content of a file; `path` is named where it is wrong."""
+    try:
+        values = tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise PhalanxError(f"{path} is not valid TOML: {error}") from None
     for table, entries in values.items():
         if not isinstance(entries, dict):

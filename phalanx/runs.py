@@ -2,7 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from phalanx.envs.host.own import named_or_own
 from phalanx.errors import PhalanxError
 from phalanx.opponents.kinds import Learning, PastSelves
 from phalanx.opponents.make import Team
+from phalanx.report import folder as run_folder
 from phalanx.teams import load_team
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training.loop import Carry
@@ -141,7 +143,8 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     env = None if env is None else as_env_object(env)
     record = Record(Path(run))
     facts = record.read()
-    values = registry.read_toml(record.folder / "config.toml")
+    values = run_folder.config(record.folder)
+    _require_no_code_in(record.folder, values)
     values = {**values, "algorithm": renamed(values.get("algorithm", {}))}
     names = values.get("run", {})
     algorithm, name = names.get("algorithm"), names.get("env")
@@ -157,7 +160,9 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     file = str(record.folder / "config.toml")
     layers = [Layer(file, values), *([changes] if changes else [])]
     resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
-    resolved = resolved._replace(origins=_earlier_origins(resolved.origins, file, facts.get("origins", {})))
+    recorded_origins = facts.get("origins")
+    earlier = recorded_origins if isinstance(recorded_origins, dict) else {}
+    resolved = resolved._replace(origins=_earlier_origins(resolved.origins, file, earlier))
     if env is not None:
         _require_sound(env, type(env).__name__)
         resolved = resolved._replace(env=recorded)
@@ -171,11 +176,31 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     return setup, record
 
 
+def _require_no_code_in(folder: Path, values: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a run that names a module or a program inside of its own folder: nobody trains with these."""
+    options = [item for table in values.values() for item in table.items() if isinstance(item[1], str)]
+    for name, value in options:
+        module, is_class, _ = value.partition(":")
+        named = [path for root in {"", *sys.path} for path in _module_paths(root, module)] if is_class else []
+        named += [Path(value)] if name == "worker_python" and value else []
+        if any(path.resolve().is_relative_to(folder.resolve()) for path in named):
+            raise PhalanxError(f"{folder} names code in its own folder, {name} = {value!r}: it is not run")
+
+
+def _module_paths(root: str, module: str) -> Iterator[Path]:
+    """Where in a folder there is something that importing a module would take."""
+    place = Path(root)
+    for part in module.split("."):
+        if part and place.is_dir():
+            yield from (each for each in place.iterdir() if each.name.partition(".")[0] == part)
+        place /= part
+
+
 def open_source(run: str | Path, target: Setup) -> tuple[Setup, Record]:
     """Open the run that `target` starts from; both may play in the same environment object."""
     env = target.config.env
     same = _only_an_object(env) and is_run(run)
-    same = same and registry.read_toml(Path(run) / "config.toml").get("run", {}).get("env") == env
+    same = same and run_folder.config(Path(run)).get("run", {}).get("env") == env
     return open_run(run, target.env if same else None)
 
 
@@ -185,11 +210,16 @@ def _earlier_origins(
     """Where values came from before they stood in a run's own config.toml."""
     return {
         table: {
-            name: recorded.get(table, {}).get(name, "not recorded") if origin == file else origin
+            name: _origin(recorded, table, name) if origin == file else origin
             for name, origin in entries.items()
         }
         for table, entries in origins.items()
     }
+
+
+def _origin(recorded: Mapping[str, Any], table: str, name: str) -> str:
+    entries = recorded.get(table)
+    return str(entries.get(name, "not recorded")) if isinstance(entries, dict) else "not recorded"
 
 
 def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:

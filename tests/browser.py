@@ -34,6 +34,8 @@ class Browser:
     def __init__(self, read: int, write: int):
         self._read, self._write, self._rest, self._count = read, write, b"", 0
         self.session: str | None = None
+        self.home: tuple[str, ...] = ("file:", "data:", "blob:")
+        """beginnings of addresses that a page may ask for"""
         self.complaints: list[str] = []
         """what the console said, and requests that left the machine"""
 
@@ -70,13 +72,15 @@ class Browser:
             self.complaints.append(told["entry"]["text"])
         if method == "Network.requestWillBeSent":
             url = told["request"]["url"]
-            if not url.startswith(("file:", "data:", "blob:")):
+            if not url.startswith(self.home):
                 self.complaints.append(f"asked the network for {url}")
 
-    def open(self, file: Path, after: str = "") -> None:
-        """Load a page from disk and wait until its script says that it is ready."""
+    def open(self, page: Path | str, after: str = "") -> None:
+        """Load a page from disk or from a server here, and wait until its script says that it is ready."""
         self.call("Page.navigate", url="about:blank")
-        self.call("Page.navigate", url=file.absolute().as_uri() + after)
+        if isinstance(page, str):
+            self.home = (page, "data:", "blob:")
+        self.call("Page.navigate", url=(page if isinstance(page, str) else page.absolute().as_uri()) + after)
         self.until("document.documentElement?.dataset.ready === 'yes'")
 
     def ask(self, expression: str) -> Any:
@@ -91,6 +95,22 @@ class Browser:
         while not self.ask(expression):
             assert time.monotonic() < end, f"never came true: {expression}; {self.complaints}"
             time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def frame(self) -> Iterator[None]:
+        """Speak to the sandboxed frame of the page, which has a process of its own."""
+        page, self.session, found, end = self.session, None, [], time.monotonic() + PATIENCE
+        try:
+            while not found:
+                assert time.monotonic() < end, "there is no frame"
+                targets = self.call("Target.getTargets")["targetInfos"]
+                found = [each["targetId"] for each in targets if each["type"] == "iframe"]
+            self.session = self.call("Target.attachToTarget", targetId=found[0], flatten=True)["sessionId"]
+            for part in ("Runtime", "Log", "Network"):
+                self.call(f"{part}.enable")
+            yield
+        finally:
+            self.session = page
 
     def press(self, key: str) -> None:
         """Press a key and let it go."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from phalanx import __version__
-from phalanx.errors import PhalanxError, suggest
+from phalanx.errors import PhalanxError, one_line, suggest
 
 COMMANDS = {
     "train": "train a team: phalanx train mappo switch/2 --steps 2e5",
@@ -21,6 +21,7 @@ COMMANDS = {
     "plot": "plot the learning curves of one or more runs",
     "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
     "paper": "LaTeX tables, figures, methods and references of runs: phalanx paper RUN... | EXPERIMENT",
+    "ui": "show runs in a local page: live curves, tables, options, replays, comparisons",
     "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",
     "search": "search for good settings, many in one program: phalanx search SPACE.toml --budget 1e8",
     "reproduce": "repeat a reference result with new seeds and check that it agrees",
@@ -65,7 +66,7 @@ class _Lines(logging.Handler):
     """Log records as plain lines. `sys.stderr` is looked up each time: a progress bar replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+        print(f"{record.levelname.lower()}: {one_line(record.getMessage())}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -89,7 +90,7 @@ def main() -> None:
         with _logged_to_stderr():
             sys.exit(command(sys.argv[2:]))
     except PhalanxError as error:
-        print(f"phalanx: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"phalanx: {one_line(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stopped:
         # A run that was asked to stop is saved, and says where; anything else has nothing to save.

@@ -7,6 +7,7 @@ from typing import Any
 
 from phalanx.cli.parsing import Parser, whole_number
 from phalanx.config import Option, convert
+from phalanx.errors import one_line
 
 
 def _parser() -> Parser:
@@ -72,6 +73,6 @@ def run(words: list[str]) -> int:
     )
     Console().print(terminal.table(found))
     for line in [*(f"note: {note}" for note in found.notes), *map(found.verdict, found.pairs)]:
-        print(line)
+        print(one_line(line))
     print(f"report: {files[0]}")
     return 0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from phalanx.report.page import Show
 
 FORMAT = "phalanx replay 1"
+BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""what a file raises that is no replay, or no JSON"""
 DIGITS = 4  # that observations are rounded to
 
 
@@ -60,6 +62,11 @@ def _plain(value: Any) -> Any:
     return np.asarray(value).tolist() if not isinstance(value, (str, type(None), list)) else value
 
 
+def refusal(path: str | Path) -> str:
+    """Why a file is not shown."""
+    return f"{path} is not a replay that StarCraft2Env.save_replay() wrote"
+
+
 def read(path: str | Path) -> "Show":
     """The episode of a file, for the page that plays it."""
     from phalanx import registry
@@ -88,8 +95,8 @@ def read(path: str | Path) -> "Show":
         )
     except OSError as error:
         raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError):  # also what is no JSON, or no text
-        raise PhalanxError(f"{path} is not a replay that StarCraft2Env.save_replay() wrote") from None
+    except BROKEN:
+        raise PhalanxError(refusal(path)) from None
     if episode.length == 0:
         raise PhalanxError(f"{path} has no step to play: it was saved right after reset()")
     return Show(Path(path).stem, spec, "", [episode], [frames])

@@ -13,6 +13,7 @@ from phalanx.report import figures
 from phalanx.report import statistics as st
 from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval, summary
 from phalanx.report.console import duration
+from phalanx.report.folder import config_text
 from phalanx.report.plots import thousands
 
 NO_VALUE = "-"
@@ -44,7 +45,7 @@ def write(result: Comparison, out: Path, command: str) -> list[Path]:
     page = out / "report.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        page.write_text(html(result, command), encoding="utf-8")
+        page.write_bytes(html(result, command).encode("utf-8", "backslashreplace"))
         (out / "comparison.json").write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
         (out / "marl_eval.json").write_text(json.dumps(marl_eval(result)) + "\n", encoding="utf-8")
     except OSError as error:
@@ -246,7 +247,7 @@ def _configs(result: Comparison) -> str:
 
 def _config(run: Trained) -> str:
     """config.toml as it stands, with the origins."""
-    return (run.folder / "config.toml").read_text(encoding="utf-8")
+    return config_text(run.folder).decode("utf-8", "replace")
 
 
 def _terms() -> str:

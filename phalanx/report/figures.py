@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))  # arms differ als
 INK, FAINT = "#1a1a1a", "#b8b8b8"
 STYLE: dict[Any, Any] = {
     "font.size": 10,
+    "text.parse_math": False,  # a name may hold dollar signs
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
@@ -38,7 +40,6 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 7,
     "legend.fontsize": 8,
     "legend.frameon": False,
-    "text.parse_math": False,  # names of arms and tasks are text, also with a $ in them
     "svg.fonttype": "none",
     "svg.hashsalt": "phalanx",
 }
@@ -224,7 +225,10 @@ def inline(panel: Panel, name: str) -> str:
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(
-        r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{panel.title}"', svg, count=1
+        r'width="[\d.]+pt" height="[\d.]+pt"',
+        lambda _: f'role="img" aria-label="{escape(panel.title)}"',
+        svg,
+        count=1,
     )
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for hexadecimal, variable in {INK: "ink", FAINT: "faint"}.items():

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.files import open_inside
 from phalanx.report.mirrors import Mirror
 
 FILE = "metrics.jsonl"
+MOST = 512_000_000  # bytes that are read at once
 
 
 class MetricsWriter:
@@ -55,20 +57,33 @@ class MetricsWriter:
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics file."""
-    path = folder / FILE
+    path, rows, wrong = folder / FILE, [], 0
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with open_inside(folder, FILE) as file:
+            if os.fstat(file.fileno()).st_size > MOST:
+                raise PhalanxError(f"{path} has more than {MOST / 1e6:,.0f} MB: it is not read")
+            for number, line in enumerate(file, 1):
+                if wrong:
+                    raise PhalanxError(f"{path}, line {wrong} is not a row of metrics")
+                row = parse(line)
+                if row is not None:
+                    rows.append(row)
+                else:
+                    wrong = number  # as the last line, of a run killed while it wrote: it is left out
     except OSError as error:
         raise PhalanxError(f"cannot read {path}: {error.strerror}") from None
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError
-            rows.append(row)
-        except ValueError:
-            if number == len(lines):
-                continue  # a run killed in the middle of a line; `resume` writes it again
-            raise PhalanxError(f"{path}, line {number} is not a row of metrics") from None
     return rows
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """A line of the file as a row: with a seed and its env steps. None if it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(row, dict) and all(_whole(row.get(name)) for name in ("seed", "env_steps"))
+    return row if sound else None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

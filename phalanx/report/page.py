@@ -6,8 +6,11 @@ step before, in one gzipped block that the page unpacks by itself. Nothing is lo
 
 import base64
 import gzip
+import hashlib
 import html
 import json
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
@@ -25,6 +28,8 @@ from phalanx.report.pictures import picture_frames
 from phalanx.types import EnvSpec
 
 STEPS = 65_534  # that a range of numbers is cut into
+BEFORE_DATA = '<script id="data" type="text/plain">'
+MOST = 512_000_000  # bytes of unpacked episodes that `rebuilt` takes
 
 
 class Show(NamedTuple):
@@ -134,17 +139,55 @@ def page(shows: Sequence[Show], title: str) -> str:
     fields = {"title": title, "shows": [_show(each, packer) for each in shows]}
     head = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     packed = gzip.compress(len(head).to_bytes(4, "little") + head + bytes(packer.block), 9, mtime=0)
+    return _filled(title, base64.b64encode(packed).decode())
+
+
+def _filled(title: str, data: str) -> str:
+    """The page around packed episodes."""
     files = resources.files("phalanx.report") / "viewer"
+    parts = {**_code(), "TITLE": html.escape(title), "DATA": data}
     text = (files / "page.html").read_text("utf-8")
-    parts = {
-        "TITLE": html.escape(title),
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], text)
+
+
+def _code() -> dict[str, str]:
+    """The style and the script of the page."""
+    files = resources.files("phalanx.report") / "viewer"
+    return {
         "STYLE": (files / "viewer.css").read_text("utf-8"),
         "SCRIPT": "\n".join((files / name).read_text("utf-8") for name in ("scenes.js", "viewer.js")),
-        "DATA": base64.b64encode(packed).decode(),
     }
-    for name, part in parts.items():
-        text = text.replace(f"{{{{{name}}}}}", part)
-    return text
+
+
+def rebuilt(text: str) -> str:
+    """The page again, around the episodes in a page that may be anybody's: nothing else of it is kept."""
+    found = re.search(re.escape(BEFORE_DATA) + r"([A-Za-z0-9+/=\s]*)</script>", text)
+    if found is None:
+        raise PhalanxError("this is not a page of `phalanx watch`")
+    try:
+        packed = base64.b64decode(found[1], validate=True)
+        unpack = zlib.decompressobj(wbits=31)  # 31: of gzip
+        plain = unpack.decompress(packed, MOST)
+        if unpack.unconsumed_tail:
+            raise PhalanxError(f"the episodes of this page take more than {MOST / 1e6:,.0f} MB")
+        told = json.loads(plain[4 : 4 + int.from_bytes(plain[:4], "little")])
+        title, _ = str(told["title"]), told["shows"]
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error):
+        raise PhalanxError(
+            "the episodes of this page are damaged: write it again with `phalanx watch`"
+        ) from None
+    return _filled(title, found[1])
+
+
+def hashes() -> tuple[str, str]:
+    """Of the page's style and script, as a Content-Security-Policy names them."""
+
+    def digest(text: str) -> str:
+        found = hashlib.sha256(f"\n{text}\n".encode()).digest()
+        return f"'sha256-{base64.b64encode(found).decode()}'"
+
+    code = _code()
+    return digest(code["STYLE"]), digest(code["SCRIPT"])
 
 
 def _show(show: Show, packer: Packer) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.errors import PhalanxError, suggest
-from phalanx.registry import read_toml
+from phalanx.errors import PhalanxError, one_line, suggest
+from phalanx.report import folder as run_folder
 from phalanx.report import metrics
 
 # Okabe and Ito's colours, which most colour-blind people can tell apart.
@@ -50,6 +50,8 @@ def curve(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     by_seed: dict[int, dict[int, float]] = {}
     for row in rows:
         if row.get(name) is not None:
+            if not isinstance(row[name], int | float):
+                raise PhalanxError(f"{name} of seed {row['seed']} is not a number: {str(row[name])[:60]!r}")
             by_seed.setdefault(row["seed"], {})[row["env_steps"]] = row[name]
     if not by_seed:
         return None
@@ -66,8 +68,8 @@ def labels(folders: list[Path]) -> list[str]:
     """How a legend calls runs: algorithm and environment, and the folder where these are not enough."""
     named = []
     for folder in folders:
-        run = read_toml(folder / "config.toml").get("run", {})
-        named.append(f"{run.get('algorithm', '?')} {run.get('env', '?')}")
+        run = run_folder.config(folder).get("run", {})
+        named.append(one_line(f"{run.get('algorithm', '?')} {run.get('env', '?')}"))
     return [
         name if named.count(name) == 1 else f"{name} {folder.name}"
         for name, folder in zip(named, folders, strict=True)
@@ -139,7 +141,8 @@ def _write(panels: list[Panel], out: Path) -> list[Path]:
     rows = -(-len(panels) // columns)
     stem = out.with_suffix("") if out.suffix in (".png", ".svg") else out
     files = [stem.parent / f"{stem.name or 'curves'}{ending}" for ending in (".png", ".svg")]
-    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+    style: dict[Any, Any] = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    with plt.rc_context({**style, "text.parse_math": False}):  # a name may hold dollar signs
         figure, axes = plt.subplots(
             rows, columns, figsize=(4.6 * columns, 3.4 * rows), squeeze=False, layout="constrained"
         )

@@ -13,6 +13,8 @@ import json
 import logging
 import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ import numpy as np
 
 from phalanx import device
 from phalanx.errors import PhalanxError, suggest
+from phalanx.files import inside
 from phalanx.training import keys
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry
@@ -169,11 +172,17 @@ def _prune(folder: Path, keep: int) -> None:
 
 def listing(folder: Path) -> list[Checkpoint]:
     """All checkpoints, sound or not, oldest first."""
+    inside(folder.parent, folder.name)
     return [_manifest(path) for path in sorted(folder.glob("[0-9]" * 10)) if path.is_dir()]
 
 
 def _manifest(path: Path) -> Checkpoint:
     updates = int(path.name)
+    try:
+        for name in (ARRAYS, REPLAY, STATES, MANIFEST):
+            inside(path.parent, f"{path.name}/{name}")
+    except PhalanxError:
+        return Checkpoint(path, updates, unreadable="it is a link out of the run folder")
     if not (path / MANIFEST).is_file():
         return Checkpoint(path, updates, unreadable=f"{MANIFEST} is missing")
     try:
@@ -185,7 +194,7 @@ def _manifest(path: Path) -> Checkpoint:
             return Checkpoint(
                 path, updates, unreadable=f"it was written by phalanx {made_with}: use that version"
             )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return Checkpoint(path, updates, unreadable=f"{MANIFEST} is not what was written")
 
@@ -247,18 +256,26 @@ def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
     """
     path, found = checkpoint.path, {}
     for file, wanted in _by_file(like).items():
-        with np.load(path / file, allow_pickle=False) as arrays:
-            if set(arrays.files) != set(wanted):
-                odd = sorted(set(arrays.files) ^ set(wanted))[0]
-                raise PhalanxError(
-                    f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
-                )
-            found[file] = [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
+        try:
+            found[file] = _arrays(path, file, wanted)
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise PhalanxError(f"checkpoint {path} is broken: {file}: {error}") from None
     carry = jax.tree.unflatten(jax.tree.structure(like.without_replay()), found[ARRAYS])
     if REPLAY not in found:
         return carry
     replay = jax.tree.unflatten(jax.tree.structure(like.learner.replay), found[REPLAY])
     return carry._replace(learner=carry.learner._replace(replay=replay))
+
+
+def _arrays(path: Path, file: str, wanted: dict[str, Any]) -> list[jax.Array]:
+    """The arrays of a file of a checkpoint, which must be those that are wanted."""
+    with np.load(path / file, allow_pickle=False) as arrays:
+        if set(arrays.files) != set(wanted):
+            odd = sorted(set(arrays.files) ^ set(wanted))[0]
+            raise PhalanxError(
+                f"checkpoint {path} does not fit this configuration or version: {odd} is in only one"
+            )
+        return [_leaf(arrays[name], leaf, f"{path}: {name}") for name, leaf in wanted.items()]
 
 
 def states(checkpoint: Checkpoint, count: int) -> list[bytes | None]:

@@ -11,6 +11,7 @@ from typing import Any
 from phalanx import device
 from phalanx.config import to_toml
 from phalanx.errors import PhalanxError
+from phalanx.report import folder
 from phalanx.training.interrupt import Interrupted
 from phalanx.training.setup import Setup
 
@@ -97,15 +98,7 @@ class Record:
 
     def read(self) -> dict[str, Any]:
         """What run.json says."""
-        try:
-            facts = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except OSError:
-            raise PhalanxError(f"{self.folder} is not a run folder: it has no run.json") from None
-        except ValueError:
-            facts = None
-        if not isinstance(facts, dict):
-            raise PhalanxError(f"{self.folder / 'run.json'} is not readable")
-        return facts
+        return folder.facts(self.folder)
 
     def note(self, **facts: Any) -> None:
         """Change some facts in run.json."""

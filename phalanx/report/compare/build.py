@@ -1,6 +1,5 @@
 """From run folders, or the folder of an experiment, to a comparison."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from phalanx.errors import PhalanxError, suggest
 from phalanx.report.compare.fairness import KINDS, env_notes, require_fair, require_one_kind, tuning_notes
 from phalanx.report.compare.model import Cell, Comparison
 from phalanx.report.compare.runs import Trained, label, read
+from phalanx.report.compare.sound import number, read_plan
 from phalanx.report.plots import curve
 
 EXPERIMENT = "experiment.json"
@@ -82,7 +82,7 @@ def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
 
 def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
     """Compare the finished runs of an experiment; what is missing is noted."""
-    plan = _plan(out / EXPERIMENT)
+    plan = read_plan(out, EXPERIMENT)
     runs, arms, notes = [], [], []
     for cell in plan["cells"]:
         try:
@@ -98,19 +98,8 @@ def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
     if not runs:
         raise PhalanxError(f"no run of {out} is finished: phalanx experiment {plan['file']}")
     options["control"] = options.get("control") or plan["control"]
-    bounds = {task: (low, high) for task, (low, high) in plan["bounds"].items()}
-    return out / "report", compare(runs, arms, title=plan["title"], bounds=bounds, notes=notes, **options)
-
-
-def _plan(path: Path) -> dict[str, Any]:
-    """What an experiment wrote down about itself."""
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        if not {"title", "file", "control", "bounds", "cells"} <= plan.keys():
-            raise ValueError
-    except (OSError, ValueError, AttributeError):
-        raise PhalanxError(f"{path} is not readable: phalanx experiment FILE.toml writes it again") from None
-    return plan
+    plan_options = {"title": plan["title"], "bounds": plan["bounds"]}
+    return out / "report", compare(runs, arms, notes=notes, **plan_options, **options)
 
 
 def _metric(task: str, runs: Sequence[Trained], wanted: Mapping[str, str]) -> str:
@@ -142,15 +131,25 @@ def _cell(arm: str, metric: str, runs: list[Trained], steps: int | None) -> Cell
     if points is None or not len(points[0]):
         raise PhalanxError(f"the runs of {arm} on {runs[0].task} were never evaluated at the same env steps")
     at, values = points
+    if not all(map(number, values.flat)):
+        raise PhalanxError(f"a run of {arm} on {runs[0].task} has a {metric} that is no finite number")
     if steps is not None:
         at, values = at[at <= steps], values[:, at <= steps]
     kind, _, name = metric.partition("/")
     if kind == "eval" and steps is None:
-        ends = {row["seed"]: row[name] for run in runs for row in run.facts["final"]["last"]["seeds"]}
-        scores = np.array([ends[seed] for seed in owner])
+        scores = np.array([_final(run, seed, name) for seed, run in owner.items()])
     else:
         scores = values[:, -1]
     return Cell(runs, list(owner), scores, at, values, *_episodes(metric, runs, steps))
+
+
+def _final(run: Trained, seed: int, name: str) -> float:
+    """The final score of a seed."""
+    rows = run.facts.get("final", {}).get("last", {}).get("seeds", [])
+    found = [row.get(name) for row in rows if row["seed"] == seed]
+    if not found or not number(found[-1]):
+        raise PhalanxError(f"{run.folder / 'run.json'} has no final {name} of seed {seed}")
+    return found[-1]
 
 
 def _episodes(metric: str, runs: Sequence[Trained], steps: int | None) -> tuple[int | None, int | None]:

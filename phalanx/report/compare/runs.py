@@ -1,14 +1,16 @@
 """Run folders as a comparison reads them, and what differs between them."""
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.errors import PhalanxError
-from phalanx.registry import read_toml
+from phalanx.errors import one_line
+from phalanx.report import folder as run_folder
 from phalanx.report import metrics
+from phalanx.report.compare.sound import require_sound
+
+LETTERS = 80  # of an option in the name of an arm
 
 
 class Trained(NamedTuple):
@@ -30,13 +32,9 @@ class Trained(NamedTuple):
 
 def read(folder: Path) -> Trained:
     """Read a run folder; one that is none is refused."""
-    try:
-        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except OSError:
-        raise PhalanxError(f"{folder} is not a run folder: it has no run.json") from None
-    except ValueError:
-        raise PhalanxError(f"{folder / 'run.json'} is not readable") from None
-    return Trained(folder, read_toml(folder / "config.toml"), facts, metrics.read(folder))
+    facts, config = run_folder.facts(folder), run_folder.config(folder)
+    require_sound(folder, config, facts)
+    return Trained(folder, config, facts, metrics.read(folder))
 
 
 def label(runs: Sequence[Trained]) -> list[str]:
@@ -51,7 +49,10 @@ def label(runs: Sequence[Trained]) -> list[str]:
         differing[algorithm] = list(found)
 
     def name(run: Trained) -> str:
-        options = (f"{key.rpartition('.')[2]}={_option(run, key)}" for key in differing[run.algorithm])
+        options = (
+            one_line(f"{key.rpartition('.')[2]}={_option(run, key)}")[:LETTERS]
+            for key in differing[run.algorithm]
+        )
         return " ".join([run.algorithm, *options])
 
     return [name(run) for run in runs]
