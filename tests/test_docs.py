@@ -214,8 +214,8 @@ def test_every_metric_is_on_its_page_or_a_common_one(name):
 def commands() -> list[str]:
     """Every `phalanx train ...` in the code blocks of the pages.
 
-    But for those with a word to be filled in, with a Python that is not here, or with a class of an example:
-    test_extend.py runs these.
+    But for those with a word to be filled in, with a Python or the preset of a search that is not here, or with a
+    class of an example: test_extend.py and test_site.py run these.
     """
     found = []
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
@@ -224,7 +224,7 @@ def commands() -> list[str]:
     return [
         line
         for line in dict.fromkeys(found)
-        if not re.search(r"\b(ALGORITHM|ENV|RUN|MAP)\b|\w:[A-Z]|--worker-python", line)
+        if not re.search(r"\b(ALGORITHM|ENV|RUN|MAP)\b|\w:[A-Z]|--worker-python|preset\.toml", line)
     ]
 
 

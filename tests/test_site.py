@@ -109,6 +109,21 @@ def test_the_tutorial_of_a_comparison(folder):
         assert cli.run(command) == 0
 
 
+def test_the_tutorial_of_a_search(folder):
+    small = {"settings = 16": "settings = 4", "seeds = 2": "seeds = 1", "steps = 2e5": "steps = 8192"}
+    for language, block in blocks("search.md"):
+        if language:
+            for old, new in small.items():
+                assert old in block
+                block = block.replace(old, new)
+            (folder / "corridor.toml").write_text(block)
+            continue
+        for line in block.strip().splitlines():
+            words = shlex.split(re.sub(r"--seeds 5 --steps 2e5", "--steps 2048", line))
+            assert cli.run(words[1:]) == 0, line
+    assert (folder / "results" / "search" / "corridor" / "report.html").is_file()
+
+
 def test_the_tutorial_of_self_play(folder):
     first = {r"(--out results/script)": r"\1 --opponent random"}  # a game has no script of its own
     done = follow("self-play.md", folder, {**SHORTER, **GAME, **first})
