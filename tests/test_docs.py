@@ -214,8 +214,8 @@ def test_every_metric_is_on_its_page_or_a_common_one(name):
 def commands() -> list[str]:
     """Every `phalanx train ...` in the code blocks of the pages.
 
-    But for those with a word to be filled in, with a Python or the preset of a search that is not here, or with a
-    class of an example: test_extend.py and test_site.py run these.
+    But for those with a word to be filled in, with a Python that is not here, with the preset of a search, or
+    with a class of an example: test_extend.py and test_site.py run these.
     """
     found = []
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
