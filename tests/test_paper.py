@@ -297,8 +297,9 @@ def test_few_seeds_and_one_task_and_returns_are_described(tmp_path):
 
 @pytest.mark.filterwarnings("error:.*missing from font:UserWarning", "error:.*constrained_layout:UserWarning")
 def test_a_hostile_experiment_is_printed_and_not_run(tmp_path, capsys):
-    arms = {"mappo": ("mappo", 0.9), HOSTILE: ("my_module:Mine", 0.5), "$x_{$": ("qmix", 0.2)}
-    folder = experiment(tmp_path / "evil", arms, ["../x%$_", "battle/3m"], title=HOSTILE, seeds=3)
+    name = HOSTILE.replace("\n", " ")  # names on several lines are refused
+    arms = {"mappo": ("mappo", 0.9), name: ("my_module:Mine", 0.5), "$x_{$": ("qmix", 0.2)}
+    folder = experiment(tmp_path / "evil", arms, ["../x%$_", "battle/3m"], title=name, seeds=3)
     for run in folder.glob("run?"):
         facts = json.loads((run / "run.json").read_text())
         facts |= {"device": HOSTILE, "git": HOSTILE, "command": HOSTILE, "versions": {HOSTILE: HOSTILE}}
@@ -340,5 +341,5 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
         cli.run(["paper", str(tmp_path / "nothing")])
     for text in ("{", "[]", "{}"):
         (folder / "experiment.json").write_text(text)
-        with pytest.raises(PhalanxError, match="is not readable"):
+        with pytest.raises(PhalanxError, match="is not what `phalanx experiment` writes"):
             cli.run(["paper", str(folder)])

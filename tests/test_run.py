@@ -281,7 +281,7 @@ def test_prioritised_steps_resume_to_the_bit(tmp_path):
     half = small(tmp_path / "half", steps=256, **options)
     _, arrays = last_arrays(half.folder)
     assert (arrays[".priority"] > 0).all()
-    assert len(np.unique(arrays[".priority"])) > 20
+    assert len(np.unique(arrays[".priority"])) > 10
     phalanx.resume(half.folder, 512, quiet=True)
     assert_same_end(whole.folder, half.folder)
     assert rows(whole) == rows(half)
@@ -445,7 +445,7 @@ def test_numbers_that_are_no_longer_finite_stop_the_run(tmp_path):
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(device, "free_bytes", lambda: 100_000)
+    monkeypatch.setattr(device, "free_bytes", lambda *_: 100_000)
     with pytest.raises(PhalanxError, match=r"needs .* of memory .* try --seeds"):
         small(tmp_path / "run", seeds=8)
     assert not (tmp_path / "run").exists()

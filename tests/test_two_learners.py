@@ -100,6 +100,8 @@ def test_gradient_steps_keep_their_ratio_to_env_steps(tmp_path):
     setup = set_up("game/rock_paper_scissors", "", 4, batch_steps=128, run={"opponent_algorithm": "iql"})
     config = setup.loop.opponents.player.algorithm.config
     assert (config.batch_steps, config.gradient_steps) == (128, 1)
+    long = set_up("game/rock_paper_scissors", "", 4, batch_steps=8192, run={"opponent_algorithm": "iql"})
+    assert long.loop.opponents.player.algorithm.config.buffer == 8192
     own = set_up("game/rock_paper_scissors", "", 4, hidden=24, run={"opponent_algorithm": "ippo"})
     assert own.loop.opponents.player.algorithm.config.hidden == 24
 

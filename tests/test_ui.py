@@ -541,5 +541,8 @@ def test_ctrl_c_ends_it_with_a_line(tmp_path):
         connection.request("GET", "/api/runs")
         assert b'"name":"a"' in connection.getresponse().read()
         process.send_signal(signal.SIGINT)  # while the connection is open
-        out, said = process.communicate(timeout=60)
+        try:
+            out, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out, said) == (0, "the page is closed\n", "")

@@ -1,5 +1,6 @@
 """`phalanx ui`: one local page over run folders."""
 
+import signal
 import webbrowser
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def run(words: list[str]) -> int:
         print(f"{server.address}  (Ctrl-C ends it)", flush=True)
         if args.open:
             webbrowser.open(server.address)
+        # A shell that starts it in the background lets it ignore Ctrl-C: nothing could end it politely then.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -95,6 +95,7 @@ def _learning(run: RunConfig, env: OneSide, algorithm: Algorithm) -> Learning:
         changes = {"batch_steps": steps}
         if hasattr(config, "gradient_steps"):
             changes["gradient_steps"] = max(1, round(config.gradient_steps * steps / config.batch_steps))
+            changes["buffer"] = max(config.buffer, steps)  # it must hold a whole rollout
         config = replace(config, **changes)
     learner = build(registry.algorithm(name), config, policy_spec(spec, **config.inputs))
     learner.check(run.envs)
