@@ -11,7 +11,6 @@ MADE = Path(__file__).parents[1] / "build" / "replays"
 REPLAYS = {
     "battle": ("heuristic", "battle/2s3z"),
     "mpe": ("heuristic", "mpe/simple_spread"),
-    "switch": ("random", "switch/2"),
     "classic": ("random", "classic/CartPole-v1"),
 }
 

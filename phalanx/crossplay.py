@@ -175,6 +175,7 @@ def film(
         raise PhalanxError("a film needs two teams, one for each side (a script is filmed by phalanx watch)")
     one, other = (OneSide(where.sides, side, tells=True) for side in where.sides.sides)
     params = [jax.tree.map(lambda x: x[0], team.params) for team in (mine[1], yours)]
+    # It learns nothing here; what it sees and does is then in the rollout.
     opponent = Learning(one, Player(where.second, yours.algorithm), games, greedy)
     played = play_both(one, mine[1].algorithm, params[0], opponent, params[1], seed)
     return [

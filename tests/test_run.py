@@ -281,7 +281,8 @@ def test_prioritised_steps_resume_to_the_bit(tmp_path):
     half = small(tmp_path / "half", steps=256, **options)
     _, arrays = last_arrays(half.folder)
     assert (arrays[".priority"] > 0).all()
-    assert len(np.unique(arrays[".priority"])) > 10
+    # More than the two batches of 8 of the last update: those of earlier updates are kept too.
+    assert len(np.unique(arrays[".priority"])) > 16
     phalanx.resume(half.folder, 512, quiet=True)
     assert_same_end(whole.folder, half.folder)
     assert rows(whole) == rows(half)
