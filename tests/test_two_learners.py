@@ -11,6 +11,7 @@ from test_run import assert_same_end, rows
 import phalanx
 from phalanx import registry
 from phalanx.algorithms.base import AlgorithmConfig
+from phalanx.algorithms.random import RandomActor
 from phalanx.algorithms.shared.normalised import build
 from phalanx.crossplay import cross_play
 from phalanx.envs.sides import OneSide, sides_of
@@ -119,6 +120,24 @@ def test_evaluations_face_each_opponent_in_its_part():
     found = against.play((), jax.tree.map(lambda x: x[None], state), key)
     np.testing.assert_array_equal(found["opponent"].returns[0, :, 0], [0, -1, -1, -1, 1, 1])
     np.testing.assert_array_equal(found["paper"].returns[0, :, 0], [-1] * 4)
+
+
+def test_evaluations_face_the_opponent_of_the_carry():
+    """Made as rock, it has become paper in the course of training: rock loses to it."""
+    env = OneSide(sides_of(registry.make_env("game/rock_paper_scissors", {})), "left")
+    spec = env.sides.spec("right")
+
+    class Says(RandomActor):
+        def act(self, policy, observation, first, memory, key, greedy):
+            return jnp.broadcast_to(policy, observation.alive.shape).astype(jnp.int32), memory, {}
+
+    algorithm = AlwaysFirst(AlgorithmConfig(), spec)
+    algorithm.actor = Says(spec)
+    opponent = Frozen(env, Player(spec, algorithm), 2, True, jnp.int32(0))
+    rock = AlwaysFirst(AlgorithmConfig(batch_steps=2), env.spec)
+    against = Against(Loop(Compiled(env, rock, 2, opponents=opponent)), {})
+    found = against.play((), jnp.ones((1, 1), jnp.int32), jax.random.key(0)[None])
+    np.testing.assert_array_equal(found["opponent"].returns[0, :, 0], [-1, -1])
 
 
 @pytest.mark.parametrize(
