@@ -3,15 +3,17 @@
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from phalanx.cli.parsing import Parser, whole_number
+from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
     """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx experiment",
-        usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--out DIR]",
+        usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--slurm | --ray ADDRESS] [--out DIR]",
         description="Train all runs of an experiment. Finished runs are skipped, interrupted ones resumed.",
     )
     parser.add_argument("file", metavar="FILE.toml", help="an experiment file; see docs/experiments.md")
@@ -23,25 +25,42 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--jobs",
         metavar="INT",
-        default="1",
-        help="number of runs at a time, each in its own process (default: 1)",
+        help="number of runs at a time, each in its own process (default: 1; in a cluster: all)",
+    )
+    parser.add_argument(
+        "--slurm",
+        nargs="?",
+        const="auto",
+        metavar="local",
+        help="submit runs to SLURM; local: to processes on this machine, to try it",
+    )
+    parser.add_argument("--ray", metavar="ADDRESS", help="make runs in a Ray cluster: HOST:PORT or auto")
+    parser.add_argument(
+        "--resources",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what each run needs: num_cpus, num_gpus, memory for Ray; parameters of submitit for SLURM, "
+        "such as gpus_per_node=1 timeout_min=600 slurm_partition=long",
     )
     parser.add_argument("--out", metavar="DIR", help="output folder (default: results/experiments/FILE)")
     args = parser.parse(words)
-    jobs = whole_number("--jobs", args.jobs)
     from phalanx import experiment
 
+    place = where(args)
     experiment.keep_off_the_device()
     grid = experiment.read(Path(args.file), Path(args.out) if args.out else None)
+    at_once = "1" if place is experiment.HERE else str(len(grid.cells))
+    jobs = whole_number("--jobs", args.jobs or at_once)
     planned = experiment.plan(grid, measure=args.plan)
     from rich.console import Console
 
-    Console().print(experiment.table(planned, jobs))
+    console = Console()
+    console.print(experiment.table(planned, jobs))
     if args.plan:
         return 0
-    runner = experiment.Runner(grid, jobs, lambda line: print(line, flush=True))
     try:
-        runner.run()
+        runner = watched(console, experiment, grid, jobs, place)
     except KeyboardInterrupt:
         print(f"stopped and saved; go on with:  {shlex.join(['phalanx', 'experiment', *words])}")
         return 130
@@ -50,3 +69,33 @@ def run(words: list[str]) -> int:
     if len(runner.failures) < len(grid.cells):
         print(f"see it:   phalanx compare {shlex.quote(str(grid.out))}")
     return 1 if runner.failures else 0
+
+
+def where(args: Any) -> Any:
+    """The place that the options name."""
+    from phalanx import experiment
+
+    resources = experiment.read_resources(args.resources)
+    if args.slurm and args.ray:
+        raise PhalanxError("give --slurm or --ray, not both")
+    if args.slurm:
+        return experiment.slurm(args.slurm, resources)
+    if args.ray:
+        return experiment.ray(args.ray, resources)
+    if resources:
+        raise PhalanxError("--resources is for --slurm and --ray: runs here share this machine")
+    return experiment.HERE
+
+
+def watched(console: Any, experiment: Any, grid: Any, jobs: int, place: Any) -> Any:
+    """Make the runs, with a table of how they stand if this is a terminal. Returns the runner."""
+    if not console.is_terminal:
+        runner = experiment.Runner(grid, jobs, lambda line: print(line, flush=True), place)
+        runner.run()
+        return runner
+    from rich.live import Live
+
+    runner = experiment.Runner(grid, jobs, lambda line: console.print(line, markup=False), place)
+    with Live(get_renderable=lambda: experiment.live_table(runner), console=console, refresh_per_second=1):
+        runner.run()
+    return runner

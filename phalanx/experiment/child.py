@@ -1,11 +1,15 @@
-"""One run of an experiment: `python -m phalanx.experiment.child LOCK train ... --out FOLDER`.
+"""One run of an experiment: `python -m phalanx.experiment.child [--kept] LOCK train ... --out FOLDER`.
 
 The process that trains holds the lock, not the experiment that started it: a run that outlives a killed
-experiment still keeps all others out of its folder. What is to be done is decided under the lock.
+experiment still keeps all others out of its folder. What is to be done is decided under the lock. With
+`--kept` it saves itself and ends when its standard input does, as when the process that started it is gone.
 """
 
+import os
 import runpy
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from phalanx.experiment.cell import clear, state_of
@@ -27,5 +31,20 @@ def main(lock_file: Path, words: list[str]) -> None:
         runpy.run_module("phalanx", run_name="__main__")
 
 
+def end_with_input() -> None:
+    """Ask this process to stop at the end of its standard input."""
+
+    def watch() -> None:
+        while os.read(0, 1024):  # not by sys.stdin, whose lock would be held when Python ends
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    words = sys.argv[1:]
+    if words[0] == "--kept":
+        words.pop(0)
+        end_with_input()
+    main(Path(words[0]), words[1:])

@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from phalanx.errors import PhalanxError
 from phalanx.experiment.cell import Cell
 from phalanx.experiment.format import Experiment
 from phalanx.experiment.lock import is_locked
+from phalanx.experiment.places import HERE, Place
 from phalanx.report.compare import EXPERIMENT
 from phalanx.report.console import duration
 from phalanx.training.interrupt import stop_requests
@@ -24,8 +24,9 @@ from phalanx.training.interrupt import stop_requests
 class Runner:
     """Makes the cells of an experiment, some at a time, until all are done or a stop is asked for."""
 
-    def __init__(self, experiment: Experiment, jobs: int, say: Callable[[str], None]):
-        self.experiment, self.jobs, self.say = experiment, jobs, say
+    def __init__(self, experiment: Experiment, jobs: int, say: Callable[[str], None], place: Place = HERE):
+        self.experiment, self.jobs, self.say, self.place = experiment, jobs, say, place
+        self.submitted: set[str] = set()
         self.failures: dict[str, str] = {}
         self.children: set[subprocess.Popen] = set()
         self.guard = threading.Lock()
@@ -58,6 +59,7 @@ class Runner:
             return
         self.say(f"{cell.name}: {'goes on' if cell.state == 'begun' else 'begins'}, see {cell.log}")
         begin = time.monotonic()
+        self.submitted.add(cell.name)
         code = self.child(cell.command, cell.log, cell.lock)
         if code != 0 and not stop.is_set():
             self.failures[cell.name] = last_line(cell.log)
@@ -75,11 +77,11 @@ class Runner:
     def child(self, words: list[str], log: Path, lock: Path) -> int:
         """Run a command that trains a cell to its end, in a process that holds the cell's lock."""
         environment = dict(os.environ)
-        if self.jobs > 1:  # so that they do not each take most of a GPU's memory
+        if self.place is HERE and self.jobs > 1:  # so that they do not each take most of a GPU's memory
             environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         with log.open("a", encoding="utf-8") as out:
             child = subprocess.Popen(
-                [sys.executable, "-m", "phalanx.experiment.child", str(lock), *words],
+                self.place.command(lock, words),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
