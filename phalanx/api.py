@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from phalanx import device, registry, teams
+from phalanx import device, hosts, registry, teams
 from phalanx.callbacks import Callback
 from phalanx.config import Layer, Option, convert
 from phalanx.data import trajectories
@@ -46,7 +46,7 @@ from phalanx.training import keys, playback
 from phalanx.training.driver import Driver, per_seed
 from phalanx.training.keys import Purpose
 from phalanx.training.programs import play_many, play_program
-from phalanx.training.record import Record
+from phalanx.training.record import Record, record_of
 from phalanx.types import PyTree
 
 if TYPE_CHECKING:
@@ -138,8 +138,10 @@ def train_setup(
     callbacks: Sequence[Callback] = (),
 ) -> Run:
     """What the command line and `train` share."""
+    if setup.config.init_from and hosts.count() > 1:
+        raise PhalanxError("init_from is not for several hosts: begin on one, and resume with --hosts")
     folder = Path(out) if out else new_folder(setup.config.algorithm, setup.config.env)
-    driver = Driver(setup, Record(folder), console, started, callbacks)
+    driver = Driver(setup, record_of(folder), console, started, callbacks)
     driver.begin(command, initial_networks(setup))
     driver.run()
     return Run(folder)
@@ -186,7 +188,8 @@ def resume(
         )
     if steps is not None and saved.updates >= setup.total_updates:
         raise PhalanxError(f"{run} already has {done:,} env steps: give a larger budget than that")
-    driver = Driver(setup, record, Console(quiet), started, callbacks)
+    console = Console(quiet or not hosts.first())
+    driver = Driver(setup, record_of(record.folder), console, started, callbacks)
     driver.restore(saved)
     driver.run()
     return Run(record.folder)

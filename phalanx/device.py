@@ -145,7 +145,7 @@ def git_revision() -> str | None:
 def free_bytes(devices: int = 1) -> int | None:
     """Memory that a run may take on each of its devices; None where the system does not say."""
     if first().platform != "cpu":
-        found = [device.memory_stats() for device in every()[:devices]]
+        found = [device.memory_stats() for device in jax.local_devices()[:devices]]
         return min(each["bytes_limit"] - each["bytes_in_use"] for each in found) if all(found) else None
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

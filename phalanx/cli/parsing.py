@@ -159,6 +159,18 @@ def require_run(folder: str) -> None:
         raise PhalanxError(f"{folder} is not a run folder: it has no run.json")
 
 
+def add_hosts(parser: Parser) -> None:
+    """One run on several machines."""
+    parser.add_argument(
+        "--hosts",
+        metavar="ADDRESS:PORT,COUNT,NUMBER",
+        nargs="?",
+        const="auto",
+        help="train one run in several processes, all started with this command: address of the first one, "
+        "how many there are, and which one this is, from 0; without a value SLURM or Open MPI says so",
+    )
+
+
 def add_players(parser: Parser) -> None:
     """Who plays, and where if that is not a run."""
     parser.add_argument(

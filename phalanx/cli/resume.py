@@ -1,6 +1,6 @@
 """`phalanx resume`: continue a stopped run."""
 
-from phalanx.cli.parsing import Parser, add_placement, placement_options, require_run, whole_number
+from phalanx.cli.parsing import Parser, add_hosts, add_placement, placement_options, require_run, whole_number
 
 
 def run(words: list[str]) -> int:
@@ -21,11 +21,14 @@ def run(words: list[str]) -> int:
     )
     parser.add_argument("--devices", metavar="INT|all", help="devices that share the run from now on")
     add_placement(parser)
+    add_hosts(parser)
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)
-    from phalanx import api
+    from phalanx import api, hosts
 
+    if args.hosts:
+        hosts.join(args.hosts)
     where = {"devices": args.devices, **placement_options(args)}
     api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint, **where)
     return 0

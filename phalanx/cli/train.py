@@ -4,7 +4,7 @@ import shlex
 import time
 
 from phalanx import registry
-from phalanx.cli.parsing import Parser, add_options, env_names, given_tables
+from phalanx.cli.parsing import Parser, add_hosts, add_options, env_names, given_tables
 from phalanx.config import COMMAND_OPTIONS, Layer, RunConfig, both_have, by_table, clashes, options_of
 from phalanx.errors import PhalanxError
 
@@ -32,6 +32,7 @@ def _parser() -> Parser:
         help="auto (default), none, a name from `phalanx list presets`, or FILE.toml",
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default: results/ALGORITHM/ENV/TIME)")
+    add_hosts(parser)
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
     return parser
 
@@ -68,13 +69,18 @@ def run(words: list[str]) -> int:
     if args.help:
         parser.print_help()
         return 0
-    from phalanx import api
+    from phalanx import api, hosts
     from phalanx.report.console import Console
+
+    if args.hosts:
+        hosts.join(args.hosts)
 
     command = shlex.join(["phalanx", "train", *words])
     layer = Layer("command line", given_tables(args))
     setup = api.resolve(args.algorithm, args.env, layer, args.config, args.preset)
-    run = api.train_setup(setup, args.out, Console(), command, started)
+    run = api.train_setup(setup, args.out, Console(quiet=not hosts.first()), command, started)
+    if not hosts.first():
+        return 0
     folder = shlex.quote(str(run.folder))
     print(f"see it:   phalanx plot {folder}")
     print(f"watch it: phalanx watch {folder}")

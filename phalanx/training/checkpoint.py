@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx import device
+from phalanx import device, hosts
 from phalanx.errors import PhalanxError, suggest
 from phalanx.files import inside
 from phalanx.training import keys
@@ -92,12 +92,16 @@ def save(
     """Write a checkpoint and drop all but the last `keep` and the best; older ones lose their replay.
 
     `states` are those of running episodes, by environment, where they are not in the carry. Arrays are
-    written whole, on however many `devices` they lie.
+    written whole, on however many `devices` they lie. Of several hosts the first one writes.
     """
+    files = _by_file(carry, states)
+    if not hosts.first():
+        for leaves in files.values():
+            _as_numpy(leaves)
+        return
     target = folder / f"{updates:010d}"
     unfinished = folder / f".unfinished-{updates:010d}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    files = _by_file(carry, states)
     try:
         unfinished.mkdir(parents=True)
         for name, leaves in files.items():
@@ -128,12 +132,16 @@ def save(
 
 def _write(path: Path, leaves: dict[str, Any]) -> None:
     """Write arrays to a file."""
-    arrays = {
-        name: np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for name, leaf in leaves.items()
-    }
     with path.open("wb") as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+        np.savez(file, **_as_numpy(leaves))  # pyright: ignore[reportArgumentType]
         _flush(file)
+
+
+def _as_numpy(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {
+        name: hosts.fetch(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        for name, leaf in leaves.items()
+    }
 
 
 def circumstances(devices: int) -> dict[str, str]:
@@ -144,7 +152,11 @@ def circumstances(devices: int) -> dict[str, str]:
 def first_nan(tree: PyTree) -> str | None:
     """The name of the first array with a NaN in it; None if all is well."""
     for name, leaf in _named_leaves(tree).items():
-        if not is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating) and np.isnan(leaf).any():
+        if (
+            not is_key(leaf)
+            and jnp.issubdtype(leaf.dtype, jnp.floating)
+            and np.isnan(hosts.fetch(leaf)).any()
+        ):
             return name
     return None
 
@@ -299,7 +311,7 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
             f"needed is {wanted.dtype}{list(wanted.shape)}"
         )
     sharding = getattr(like, "sharding", None)
-    placed = jnp.asarray(array) if sharding is None else jax.device_put(array, sharding)
+    placed = jnp.asarray(array) if sharding is None else hosts.spread(array, sharding)
     if not is_key(like):
         return placed
     ours = like.dtype == keys.root(Purpose.TRAINING, 0).dtype

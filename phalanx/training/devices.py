@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from phalanx import device
+from phalanx import device, hosts
 from phalanx.errors import PhalanxError
 from phalanx.ops.parts import ENVS, SEEDS
 from phalanx.training.collectors.base import over_seeds
@@ -92,7 +92,13 @@ class Layout(NamedTuple):
 
     def put(self, carry: Carry, loop: Loop) -> Carry:
         """A carry where it belongs."""
-        return carry if self.mesh is None else jax.device_put(carry, self.shardings(self.carry(carry, loop)))
+        if self.mesh is None:
+            return carry
+        return jax.tree.map(hosts.spread, carry, self.shardings(self.carry(carry, loop)))
+
+    def rows(self, x: Any) -> Any:
+        """An array with a row for each seed, (S, ...), where it belongs."""
+        return x if self.mesh is None else hosts.spread(x, NamedSharding(self.mesh, PartitionSpec(SEEDS)))
 
     def local(self, collector: Compiled) -> Compiled:
         """A collector for the seeds of one group."""
@@ -127,6 +133,8 @@ def env_axes(loop: Loop) -> tuple[PyTree, PyTree]:
 
 def lay_out(loop: Loop, wanted: int) -> Layout:
     """Lay a run over `wanted` devices, or over all; refuse numbers that do not divide."""
+    if hosts.count() > 1:
+        wanted = ALL
     if wanted == 1:
         return ONE
     collector = loop.collector

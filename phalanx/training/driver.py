@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from phalanx import hosts
 from phalanx.callbacks import Callback, Evaluation, StopTraining, require_callbacks
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.pool import HostFailure
@@ -79,7 +79,8 @@ class Driver:
         self.carry = carry._replace(actors=actors)
         self.metrics = self._writer()
         self.metrics.require(saved.metrics_bytes)  # before anything is dropped
-        checkpoint.forget_after(saved)
+        if hosts.first():
+            checkpoint.forget_after(saved)
         self.metrics.rewind(saved.metrics_bytes)
         self.updates = self.saved_at = saved.updates
         self.earlier_seconds = saved.seconds
@@ -114,7 +115,7 @@ class Driver:
 
     def _writer(self) -> MetricsWriter:
         folder = self.record.folder
-        return MetricsWriter(folder, mirrors(folder, self.setup.resolved))
+        return MetricsWriter(folder, mirrors(folder, self.setup.resolved) if hosts.first() else ())
 
     # The clock
 
@@ -139,7 +140,7 @@ class Driver:
     def run(self) -> None:
         """Train to the end of the budget, evaluating and saving on the way."""
         setup, total = self.setup, self.setup.total_updates
-        every, budget = setup.updates_between_evaluations, jnp.float32(setup.config.steps)
+        every, budget = setup.updates_between_evaluations, np.float32(setup.config.steps)
         with contextlib.closing(setup), self.record.failures_noted(), stop_requests() as stop:
             try:
                 new = self.carry is None
@@ -152,12 +153,12 @@ class Driver:
                 self.console.begin(self.env_steps, total * setup.algorithm.steps_per_update)
                 count = 1
                 while self.updates < total:
-                    if stop.is_set():
+                    if hosts.any_of(stop.is_set()):
                         self._interrupt()
                     until = min((self.updates // every + 1) * every, total)
-                    count, begin = min(count, until - self.updates), time.monotonic()
+                    count, begin = hosts.least(min(count, until - self.updates)), time.monotonic()
                     assert self.carry is not None
-                    self.carry = self.programs.advance(self.carry, jnp.int32(count), budget)
+                    self.carry = self.programs.advance(self.carry, np.int32(count), budget)
                     jax.block_until_ready(self.carry.updates)
                     count = self._progress(count, time.monotonic() - begin)
                     if self.updates == until:
@@ -165,6 +166,10 @@ class Driver:
                         count = 1
             except StopTraining as reason:
                 self._stop_early(str(reason))
+            except (jax.errors.JaxRuntimeError, ValueError) as error:
+                if not hosts.tells_a_loss(error):
+                    raise
+                raise hosts.lost(error, str(self.record.folder)) from None
             except HostFailure:
                 self._note_faults()
                 if self.saved_at != self.updates:
@@ -177,7 +182,7 @@ class Driver:
 
     def _start(self) -> None:
         """The carry before the first step, with the networks of another run if there is one to start from."""
-        self.carry = self.programs.init(jnp.array(self.setup.seeds, jnp.int32))
+        self.carry = self.programs.init(np.array(self.setup.seeds, np.int32))
         if self.initial_networks is not None:
             self.carry = self.layout.put(self.initial_networks(self.carry), self.setup.loop)
 
@@ -200,7 +205,7 @@ class Driver:
         """Save, if there is anything new, and stop."""
         assert self.carry is not None
         if self.saved_at != self.updates:
-            self._refuse_breaches(jax.device_get(self.carry.tally))
+            self._refuse_breaches(hosts.fetch(self.carry.tally))
             self.save(score=None)
         raise Interrupted(self.record.folder)
 
@@ -218,7 +223,7 @@ class Driver:
         """Play greedy episodes, write a row for each seed, save."""
         setup, carry = self.setup, self.carry
         assert carry is not None
-        tally, episodes, gradient_steps = jax.device_get(
+        tally, episodes, gradient_steps = hosts.fetch(
             (carry.tally, carry.episodes, carry.learner.gradient_steps)
         )
         self._refuse_breaches(tally)
@@ -228,7 +233,7 @@ class Driver:
         played = play_many(self.programs.play, policy, common, setup.config.eval_episodes)
         against = {}
         if self.programs.against is not None:
-            against = jax.device_get(self.programs.against(policy, carry.opponent, common))
+            against = hosts.fetch(self.programs.against(policy, carry.opponent, common))
         rows = []
         for i, seed in enumerate(setup.seeds):
             own_played, own_tally, faced = jax.tree.map(lambda x, i=i: x[i], (played, tally, against))
@@ -246,13 +251,23 @@ class Driver:
                 }
             )
         scores = np.array([row["eval/return"] for row in rows], np.float32)
-        self.carry = self.programs.track_best(carry, jnp.asarray(scores))
+        self.carry = self.programs.track_best(carry, scores)
         self.metrics.write(rows)
         if self._save_is_due:
             self.save(score=float(scores.mean()))
         self._show(rows)
-        for callback in self.callbacks:
-            callback.on_evaluation(Evaluation(self.record.folder, self.env_steps, rows))
+        self._call_back(rows)
+
+    def _call_back(self, rows: list[dict[str, Any]]) -> None:
+        """Tell the callbacks of an evaluation; if one stops the training, all hosts stop."""
+        reason = None
+        try:
+            for callback in self.callbacks:
+                callback.on_evaluation(Evaluation(self.record.folder, self.env_steps, rows))
+        except StopTraining as stopped:
+            reason = stopped
+        if hosts.any_of(reason is not None):
+            raise reason or StopTraining("another host stopped")
 
     @property
     def faults(self) -> int:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx import hosts
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector, over_seeds
 from phalanx.training.collectors.compiled import Compiled
@@ -25,17 +26,19 @@ from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Loop
 from phalanx.types import Array, PyTree
 
+Given = Array | np.ndarray | np.generic  # numbers that all hosts have
+
 
 class Programs(NamedTuple):
     """What the driver calls."""
 
-    init: Callable[[Array], Carry]
+    init: Callable[[Given], Carry]
     """the carry before the first step, from the seeds, (S,)"""
-    advance: Callable[[Carry, Array, Array], Carry]
+    advance: Callable[[Carry, Given, Given], Carry]
     """collect and update, a number of times, with a budget of env steps"""
     play: Callable[[PyTree, Array], Played]
     """greedy episodes with the policy of each seed, from a key each"""
-    track_best: Callable[[Carry, Array], Carry]
+    track_best: Callable[[Carry, Given], Carry]
     """keep the best policy, by the score of each seed"""
     bytes_needed: int
     """what `advance` takes on its device; 0 where the device does not say"""
@@ -82,8 +85,15 @@ def compile_programs(
         done = {name: program.result() for name, program in compiling.items()}
     needed = bytes_needed(done["learn"])
     if isinstance(loop.collector, Compiled):
-        init, learn, evaluate = (done[name] for name in ("init", "learn", "play"))
-        return Programs(init, learn, evaluate, done["track_best"], needed, done.get("against"))
+        rows = layout.rows
+        return Programs(
+            init=lambda seeds: done["init"](rows(seeds)),
+            advance=done["learn"],
+            play=lambda policy, roots: done["play"](policy, rows(roots)),
+            track_best=lambda carry, scores: done["track_best"](carry, rows(scores)),
+            bytes_needed=needed,
+            against=done.get("against"),
+        )
     hosted = HostedTraining(loop, done["init"], done["learn"])
     return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
 
@@ -123,11 +133,11 @@ class HostedTraining:
         self._policy = jax.jit(jax.vmap(loop.algorithm.policy))
         self.seconds = loop.collector.seconds
 
-    def init(self, seeds: Array) -> Carry:
+    def init(self, seeds: Given) -> Carry:
         environment_keys = jax.vmap(lambda seed: self.loop.keys(seed)[1])(seeds)
         return self._init(seeds, self.loop.collector.start(environment_keys))
 
-    def advance(self, carry: Carry, updates: Array, budget: Array) -> Carry:
+    def advance(self, carry: Carry, updates: Given, budget: Given) -> Carry:
         for _ in range(int(updates)):
             policy = self._policy(carry.learner)
             actors, rollout = self.loop.collector.collect(policy, carry.actors, self.loop.length)
@@ -168,7 +178,7 @@ def play_many(play_program: Callable[..., Played], policy: PyTree, roots: Array,
     parts, played = [], 0
     while played < episodes:
         part_keys = jax.vmap(jax.random.fold_in, (0, None))(roots, len(parts))
-        parts.append(jax.device_get(play_program(policy, part_keys)))
+        parts.append(hosts.fetch(play_program(policy, part_keys)))
         played += parts[-1].length.shape[1]
     return jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :episodes], *parts)
 

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from phalanx import device
+from phalanx import device, hosts
 from phalanx.config import to_toml
 from phalanx.errors import PhalanxError
 from phalanx.report import folder
@@ -16,8 +18,24 @@ from phalanx.training.interrupt import Interrupted
 from phalanx.training.setup import Setup
 
 
+def record_of(folder: Path) -> "Record":
+    """The record of a run. Hosts but the first have one of their own, which ends with the process."""
+    if hosts.first():
+        return Record(folder)
+    apart = tempfile.TemporaryDirectory(prefix="phalanx-host-")
+    record = Record(Path(apart.name, folder.name))
+    record.apart = apart
+    for name in ("run.json", "config.toml", "metrics.jsonl"):
+        if (folder / name).is_file():
+            record.folder.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, record.folder / name)
+    return record
+
+
 class Record:
     """The folder of a run: `config.toml`, `run.json`, `metrics.jsonl`, `checkpoints/`."""
+
+    apart: tempfile.TemporaryDirectory[str] | None = None
 
     def __init__(self, folder: Path):
         self.folder = folder
