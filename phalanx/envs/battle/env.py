@@ -24,7 +24,8 @@ from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
 from phalanx.envs.battle.world import NOBODY, Params, Units, World, start
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
-RULES = 2  # raised when battles go another way: 2, enemies keep a target while their weapon reaches it
+# Raised when battles go another way: 2, enemies keep a target while their weapon reaches it; 3, other starts.
+RULES = 3
 
 
 class BattleState(NamedTuple):

@@ -2,10 +2,15 @@
 
 The game creates a squad's units at one point, each pushed to the nearest free spot, so that they form
 a tight blob. How it breaks ties is not known: here the spots lie on a fine lattice that is
-turned by a random angle, anew for each of `STARTS` starts that are made beforehand. A battle then
-begins with one of them, drawn at random, which costs next to nothing.
+turned by a random angle, anew for each of `STARTS` starts that are made beforehand, and which of several
+equally near spots is taken is drawn, too. A battle then begins with one of these starts, drawn at random,
+which costs next to nothing.
+
+Starts are the same on every processor: which spot is nearer, or free of a friend, is decided by integers,
+and nothing depends on how a sine or a matrix product is rounded.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +19,11 @@ from phalanx.envs.battle.scenarios import Scenario, Squad
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, LOOPS_PER_SECOND, UnitType
 
-STARTS = 64
+STARTS = 512
 LOOPS_BEFORE = 2  # SMAC lets the game run this long before its first observation
 LATTICE, REACH = 0.2, 7.0
 GAP = 0.01
+DRAWS = 2**16  # of what orders points at the same distance
 
 
 class Starts(NamedTuple):
@@ -30,38 +36,77 @@ class Starts(NamedTuple):
     """(P, A) int32: the allies in the order in which they were created"""
 
 
-def lattice(rng: np.random.Generator) -> np.ndarray:
-    """(C, 2): the points of a hexagonal lattice, turned at random, the nearest first."""
-    n = int(REACH / LATTICE) + 1
-    i, j = np.mgrid[-n : n + 1, -n : n + 1]
-    points = LATTICE * np.stack([i + 0.5 * j, np.sqrt(0.75) * j], -1).reshape(-1, 2)
-    points = points[np.hypot(*points.T) < REACH]
-    turn = rng.uniform(0, 2 * np.pi)
-    points = points @ np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    return points[np.argsort(np.hypot(*points.T), kind="stable")]
+class Lattice(NamedTuple):
+    """The points of a hexagonal lattice around (0, 0), the nearest first, (C,) each."""
+
+    i: np.ndarray
+    j: np.ndarray
+    """int16: how many steps along each of its two axes"""
+    x: np.ndarray
+    y: np.ndarray
+
+
+def _square(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """The squared length of vectors of a hexagonal lattice of width 1: an integer."""
+    return i * (i + j) + j * j
+
+
+@cache
+def _steps() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(C,) int16 each: the lattice's points within REACH, the nearest first, and their squared distances."""
+    n = int(REACH / LATTICE * np.sqrt(4 / 3)) + 1
+    i, j = np.mgrid[-n : n + 1, -n : n + 1].reshape(2, -1).astype(np.int16)
+    square = _square(i, j)
+    order = np.argsort(square, kind="stable")
+    order = order[square[order] < (REACH / LATTICE) ** 2]
+    return i[order], j[order], square[order]
+
+
+def lattice(rng: np.random.Generator, reach: float = REACH) -> Lattice:
+    """One that is turned at random; points at the same distance are in a random order."""
+    i, j, square = _steps()
+    count = int(np.searchsorted(square, (min(reach, REACH) / LATTICE) ** 2))
+    draw = rng.integers(0, DRAWS, count)
+    order = np.argsort(square[:count].astype(np.int64) * DRAWS + draw, kind="stable")
+    i, j = i[order], j[order]
+    x, y = LATTICE * (i + 0.5 * j), LATTICE * np.sqrt(0.75) * j
+    c, s = _direction(rng)
+    return Lattice(i, j, c * x + s * y, c * y - s * x)
+
+
+def _direction(rng: np.random.Generator) -> np.ndarray:
+    """(2,): a random direction of length 1, from a point drawn within a circle."""
+    while True:
+        point = rng.uniform(-1, 1, 2)
+        square = point[0] * point[0] + point[1] * point[1]
+        if 0.01 < square <= 1:
+            return point / np.sqrt(square)
 
 
 def pack(
     squads: list[Squad], types: dict[str, UnitType], terrain: Terrain, rng: np.random.Generator
 ) -> np.ndarray:
     """(n, 2): each unit, in order of creation, at the free walkable spot nearest to its squad's place."""
-    placed: list[tuple[UnitType, np.ndarray]] = []
+    placed: list[tuple[UnitType, float, float]] = []
+    # Far enough even where walls leave only a quarter of the ground.
+    reach = 1 + 2.5 * np.sqrt(sum(squad.count * types[squad.kind].body ** 2 for squad in squads))
     for squad in squads:
         unit = types[squad.kind]
-        spots = np.array(squad.place) + lattice(rng)
-        cells = np.floor(spots).astype(int)
-        inside = np.all((cells >= 0) & (cells < SIZE), axis=1)
-        x, y = cells.clip(0, SIZE - 1).T
-        free = inside & (terrain.walkable[x, y] | unit.flying)
-        for other, at in placed:
+        i, j, x, y = lattice(rng, reach)
+        x, y = squad.place[0] + x, squad.place[1] + y
+        column, row = np.floor(x).astype(int), np.floor(y).astype(int)
+        inside = (np.minimum(column, row) >= 0) & (np.maximum(column, row) < SIZE)
+        free = inside & (terrain.walkable[column.clip(0, SIZE - 1), row.clip(0, SIZE - 1)] | unit.flying)
+        for other, ox, oy in placed:
             if (other.flying, other.strides) == (unit.flying, unit.strides):
-                free = free & (np.hypot(*(spots - at).T) >= other.body + unit.body + GAP)
+                free &= (x - ox) ** 2 + (y - oy) ** 2 >= (other.body + unit.body + GAP) ** 2
+        apart = ((2 * unit.body + GAP) / LATTICE) ** 2
         for _ in range(squad.count):
-            at = spots[np.argmax(free)]
-            assert free.any(), f"no room for {squad}"
-            placed.append((unit, at))
-            free = free & (np.hypot(*(spots - at).T) >= 2 * unit.body + GAP)
-    return np.array([at for _, at in placed])
+            first = int(np.argmax(free))
+            assert free[first], f"no room for {squad}"
+            placed.append((unit, x[first], y[first]))
+            free &= _square(i - i[first], j - j[first]) >= apart
+    return np.array([(x, y) for _, x, y in placed])
 
 
 def starts(scenario: Scenario, types: dict[str, UnitType], terrain: Terrain) -> Starts:
