@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import LONG
 from troubled import SPEC, Troubled
 
 import phalanx
@@ -110,11 +111,12 @@ def test_faults_cost_episodes_and_nothing_else(fault, monkeypatch):
     pool.close()
 
 
-def test_a_worker_that_hangs_is_replaced():
+def test_a_worker_that_hangs_is_replaced(monkeypatch):
+    monkeypatch.setattr(Faults, "MOST_IN_A_ROW", 1000)
     pool = task(workers=2, timeout=0.5, fault="hang", often=0.05).pool(ENVS)
     begun = time.monotonic()
-    steps = played(pool, 30)[1:]
-    assert pool.faults.total >= 1
+    steps = played(pool, 120 if LONG else 30)[1:]
+    assert pool.faults.total >= (20 if LONG else 1)
     assert "within 0.5 s" in pool.faults.last
     assert np.stack([each.broken for each in steps]).any()
     assert time.monotonic() - begun < 300
@@ -181,14 +183,18 @@ def test_no_worker_stays_when_the_pool_is_forgotten():
     assert all(each.poll() is not None for each in running)
 
 
-def test_a_pool_whose_worker_cannot_be_started_again_is_closed():
+@pytest.mark.parametrize("moment", np.random.default_rng(2).choice(60, 20 if LONG else 1, replace=False))
+def test_a_pool_whose_worker_cannot_be_started_again_is_closed(moment):
     """A descriptor is closed once: its number may be somebody else's by then."""
-    pool = task(workers=1).pool(2)
-    pool.begin(np.arange(2, dtype=np.uint64))
-    pool.python = "/no/python"
-    processes(pool)[0].kill()
-    with pytest.raises(PhalanxError, match="cannot start a worker"):
-        pool.step(np.zeros((2, 2), np.int32), np.arange(2, dtype=np.uint64))
+    pool = task(workers=2).pool(ENVS)
+
+    def lose_python(t):
+        if t == moment:
+            pool.python = "/no/python"
+            processes(pool)[t % 2].kill()
+
+    with pytest.raises(PhalanxError, match="cannot start a worker with /no/python"):
+        played(pool, 60, lose_python)
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
     pool.close()
     for descriptor in taken:
