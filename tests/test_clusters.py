@@ -96,8 +96,6 @@ def test_slurm_restarts_a_job_that_is_lost_and_stops_when_asked(left_alone, tmp_
 
 
 def test_ray_moves_a_run_whose_machine_is_lost(left_alone, tmp_path, monkeypatch):
-    from ray.cluster_utils import Cluster
-
     mark = secrets.token_hex(8)
     for name, value in (
         ("RAY_AUTH_MODE", "token"),
@@ -107,38 +105,32 @@ def test_ray_moves_a_run_whose_machine_is_lost(left_alone, tmp_path, monkeypatch
         ("PYTHONPATH", str(ROOT)),
     ):
         monkeypatch.setenv(name, value)
-    cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "two_nodes.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert nodes.stdin
+    assert nodes.stdout
     try:
-        nodes = [cluster.add_node(num_cpus=1, resources={name: 1}) for name in ("first", "second")]
+        address = nodes.stdout.readline().strip()
         path, out = write(tmp_path, LONGER), tmp_path / "out"
-        process = start(path, out, "--ray", cluster.address, mark=mark)
+        process = start(path, out, "--ray", address, mark=mark)
         wait_until(lambda: evaluations(out) > 3, process)
         (training,) = trainings(mark)
-        for node in nodes:
-            # The node that has it: its raylet is an ancestor.
-            if raylet(node) in ancestors(training):
-                cluster.remove_node(node, allow_graceful=False)
+        nodes.stdin.write(f"{training}\n")
+        nodes.stdin.flush()
+        assert nodes.stdout.readline() == "removed\n"
         said, _ = process.communicate(timeout=300)
         assert process.returncode == 0, said
     finally:
-        cluster.shutdown()
+        nodes.stdin.close()
+        nodes.wait(60)
     folder = out / "one" / "debug-identity"
     assert "was lost; it is submitted again" in folder.with_name("debug-identity.log").read_text()
     assert_ended_alike(left_alone, folder)
     assert trainings(mark) == []
-
-
-def raylet(node):
-    (info,) = node.all_processes["raylet"]
-    return info.process.pid
-
-
-def ancestors(number):
-    found = []
-    while number > 1:
-        number = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
-        found.append(number)
-    return found
 
 
 def test_a_run_that_is_lost_again_and_again_fails(tmp_path, capsys):

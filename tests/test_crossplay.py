@@ -90,7 +90,11 @@ def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
     result = cross_play([str(hunters), "random"], "mpe/simple_tag", episodes=16)
     assert set(result.returns) == {(0, 1), (1, 1)}
     assert not result.has_win
-    assert "-" in {result.cell(0, 0), result.cell(1, 0)}
+    # Nobody but the random team can play the prey: it has the only column.
+    assert (result.rows, result.columns) == ([0, 1], [1])
+    assert [column.header for column in crossplay.text(result).columns] == ["adversary", "random"]
+    assert crossplay.values(result).shape == (2, 1)
+    assert crossplay.html(result, "").count("hunters") == 1
     mine, theirs = result.returns[0, 1]
     assert mine != theirs
     assert crossplay.lines(result) == []

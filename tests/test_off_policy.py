@@ -206,9 +206,10 @@ def test_values_of_what_comes_next_by_hand(name):
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4)
 
 
-def test_soft_values_of_discrete_actions_are_means_over_the_policy():
+@pytest.mark.parametrize(("twin_value", "of_both"), [("min", np.min), ("mean", np.mean)])
+def test_soft_values_of_discrete_actions_are_means_over_the_policy(twin_value, of_both):
     """Of a dead agent, which has no action, the value of the first."""
-    algorithm = learner_of("sac", "debug/roles")
+    algorithm = learner_of("sac", "debug/roles", twin_value=twin_value)
     batch, learner = steps_of(algorithm), new_learner(algorithm)
     after = batch.next_observation
     batch = batch._replace(next_observation=after._replace(avail=after.avail.at[0, 1, 1].set(False)))
@@ -216,7 +217,7 @@ def test_soft_values_of_discrete_actions_are_means_over_the_policy():
     then, never = batch.next_observation, jnp.zeros((1, 5), bool)
     memory = algorithm.actor.initial_memory(5)
     out = np.asarray(algorithm.actor.network.apply(learner.actor.params, then.obs, memory, never)[0])
-    q = np.min(
+    q = of_both(
         [
             algorithm.critic.network.apply(
                 jax.tree.map(lambda p, i=i: p[:, i], learner.target.critic), then.obs, memory, never

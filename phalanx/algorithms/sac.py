@@ -7,6 +7,7 @@ over the policy are exact. In a team each agent is as random as its own temperat
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +47,9 @@ class SACConfig(OffPolicyActorCriticConfig):
         "(default -1); as a share of that of random actions if discrete (default 0.3)",
         at_most=1,
     )
+    twin_value: Literal["min", "mean"] = option(
+        "min", "how the values of both critics are combined: the smaller one, or their mean"
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class SoftActor(PolicyActor):
 
 
 class SAC(OffPolicyActorCritic):
-    """Values include the entropy to come: Q(s, u) = r + gamma E[min Q(s', u') - alpha log pi(u' | o')]."""
+    """Values include the entropy to come: Q(s, u) = r + gamma E[Q(s', u') - alpha log pi(u' | o')]."""
 
     Config = SACConfig
     config: SACConfig
@@ -98,6 +102,7 @@ class SAC(OffPolicyActorCritic):
         self.temperature_optimiser = make_optimiser(config, self.actor_groups, config.temperature_lr)
         aim = config.target_entropy
         self.aim = (0.3 if self.discrete else -1.0) if aim is None else aim
+        self.of_both = {"min": jnp.min, "mean": jnp.mean}[config.twin_value]
 
     def make_actor(self) -> SoftActor:
         spec, dist = self.spec, distributions.of(self.spec, "tanh")
@@ -159,7 +164,7 @@ class SAC(OffPolicyActorCritic):
         out, avail = self.next_outputs(learner.actor.params, batch), batch.next_observation.avail
         temperature = self.temperature(learner)
         actions, log_prob = self.draw(out, avail, key)
-        q = self.next_critic_outputs(learner.target, batch, actions).min(0)
+        q = self.of_both(self.next_critic_outputs(learner.target, batch, actions), axis=0)
         if self.discrete:
             return self.mean_over(out, avail, q, temperature)[0]
         return q[..., 0] - temperature * log_prob
@@ -178,11 +183,11 @@ class SAC(OffPolicyActorCritic):
         taken = self.code.encode(batch.action, seen.avail)
         if self.discrete:
             q, _ = self.critic.values(learner.critic.params, seen, taken, batch.first)
-            value, entropy = self.mean_over(out, seen.avail, q.min(0), temperature)
+            value, entropy = self.mean_over(out, seen.avail, self.of_both(q, axis=0), temperature)
         else:
             chosen, log_prob = self.draw(out, seen.avail, key)
-            q = self.q_values(learner.weights, batch, self.critic.own_replaced(taken, chosen)).min(0)
-            value, entropy = q - temperature * log_prob, -log_prob
+            q = self.q_values(learner.weights, batch, self.critic.own_replaced(taken, chosen))
+            value, entropy = self.of_both(q, axis=0) - temperature * log_prob, -log_prob
         return -value, {"policy_loss": -value, "entropy": entropy}
 
 

@@ -27,6 +27,16 @@ class CrossPlay(NamedTuple):
     """mean return of the agents of the first and of the second side"""
     has_win: bool
 
+    @property
+    def rows(self) -> list[int]:
+        """The teams that play the first side."""
+        return sorted({i for i, _ in self.returns})
+
+    @property
+    def columns(self) -> list[int]:
+        """The teams that play the second side."""
+        return sorted({j for _, j in self.returns})
+
     def verdicts(self) -> list[str]:
         """One line for each pair of teams."""
         lines = []
@@ -67,13 +77,11 @@ def text(result: CrossPlay) -> Any:
 
     first, second = result.sides
     table = RichTable(title=f"{result.env}: rows play {first}, columns play {second}")
-    table.add_column(first)
-    for name in result.teams:
-        table.add_column(name)
-    for i, name in enumerate(result.teams):
-        row = [result.cell(i, j) for j in range(len(result.teams))]
-        if any(entry != "-" for entry in row):
-            table.add_row(name, *row)
+    table.add_column(first, overflow="fold")
+    for j in result.columns:
+        table.add_column(result.teams[j], overflow="fold")
+    for i in result.rows:
+        table.add_row(result.teams[i], *(result.cell(i, j) for j in result.columns))
     return table
 
 
@@ -120,26 +128,29 @@ def write(result: CrossPlay, out: Path, command: str) -> list[Path]:
 
 
 def values(result: CrossPlay) -> np.ndarray:
-    """(T, T): what the first side got, NaN where nobody played."""
-    grid = np.full((len(result.teams),) * 2, np.nan)
+    """(rows, columns): what the first side got, NaN where nobody played."""
+    grid = np.full((len(result.rows), len(result.columns)), np.nan)
     for (i, j), (mine, _) in result.returns.items():
-        grid[i, j] = result.table.cells[i, j].value if result.has_win else mine
+        place = result.rows.index(i), result.columns.index(j)
+        grid[place] = result.table.cells[i, j].value if result.has_win else mine
     return grid
 
 
 def picture(result: CrossPlay, path: Path) -> None:
     """The matrix as a picture."""
-    grid, count = values(result), len(result.teams)
+    grid = values(result)
+    size = (2.5 + 0.9 * grid.shape[1], 2 + 0.7 * grid.shape[0])
     low, high = (0, 1) if result.has_win else (None, None)
-    with figures.drawing(1, 1, (2.5 + 0.9 * count, 2 + 0.7 * count)) as (figure, axes):
+    with figures.drawing(1, 1, size) as (figure, axes):
         axis = axes[0, 0]
         shown = axis.imshow(grid, cmap="RdYlBu", vmin=low, vmax=high)
-        for i, j in result.returns:
+        for i, j in np.argwhere(~np.isnan(grid)):
             label = f"{100 * grid[i, j]:.0f}" if result.has_win else f"{grid[i, j]:.3g}"
             dark = result.has_win and abs(grid[i, j] - 0.5) > 0.35
             axis.text(j, i, label, ha="center", va="center", color="white" if dark else "black")
-        axis.set_xticks(range(count), result.teams, rotation=30, ha="right")
-        axis.set_yticks(range(count), result.teams)
+        names = [[result.teams[k] for k in each] for each in (result.columns, result.rows)]
+        axis.set_xticks(range(len(names[0])), names[0], rotation=30, ha="right")
+        axis.set_yticks(range(len(names[1])), names[1])
         axis.grid(False)
         axis.set_xlabel(result.sides[1])
         axis.set_ylabel(result.sides[0])
@@ -151,12 +162,12 @@ def picture(result: CrossPlay, path: Path) -> None:
 def html(result: CrossPlay, command: str) -> str:
     """One page without scripts or network."""
     first, second = result.sides
-    head = "".join(f"<th>{escape(name)}</th>" for name in result.teams)
+    head = "".join(f"<th>{escape(result.teams[j])}</th>" for j in result.columns)
     body = "".join(
-        f"<tr><th>{escape(name)}</th>"
-        + "".join(f"<td>{escape(result.cell(i, j))}</td>" for j in range(len(result.teams)))
+        f"<tr><th>{escape(result.teams[i])}</th>"
+        + "".join(f"<td>{escape(result.cell(i, j))}</td>" for j in result.columns)
         + "</tr>"
-        for i, name in enumerate(result.teams)
+        for i in result.rows
     )
     ratings = "".join(
         f"<tr><th>{escape(name)}</th><td>{r.value:+.0f} [{r.low:+.0f}, {r.high:+.0f}]</td></tr>"
