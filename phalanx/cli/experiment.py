@@ -9,8 +9,7 @@ from phalanx.cli.parsing import Parser, whole_number
 from phalanx.errors import PhalanxError
 
 
-def run(words: list[str]) -> int:
-    """Run the command with these arguments; returns the exit code."""
+def _parser() -> Parser:
     parser = Parser(
         prog="phalanx experiment",
         usage="phalanx experiment FILE.toml [--plan] [--jobs INT] [--slurm | --ray ADDRESS] [--out DIR]",
@@ -44,7 +43,12 @@ def run(words: list[str]) -> int:
         "such as gpus_per_node=1 timeout_min=600 slurm_partition=long",
     )
     parser.add_argument("--out", metavar="DIR", help="output folder (default: results/experiments/FILE)")
-    args = parser.parse(words)
+    return parser
+
+
+def run(words: list[str]) -> int:
+    """Run the command with these arguments; returns the exit code."""
+    args = _parser().parse(words)
     from phalanx import experiment
 
     place = where(args)

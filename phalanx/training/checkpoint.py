@@ -117,9 +117,7 @@ def save(
             "states_sha256": _digest(unfinished / STATES) if STATES in files else None,
             "versions": circumstances(devices),
         }
-        with (unfinished / MANIFEST).open("w", encoding="utf-8") as file:
-            json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
-            _flush(file)
+        _write_manifest(unfinished / MANIFEST, manifest)
         shutil.rmtree(target, ignore_errors=True)
         unfinished.rename(target)
     except OSError as error:
@@ -134,6 +132,12 @@ def _write(path: Path, leaves: dict[str, Any]) -> None:
     """Write arrays to a file."""
     with path.open("wb") as file:
         np.savez(file, **_as_numpy(leaves))  # pyright: ignore[reportArgumentType]
+        _flush(file)
+
+
+def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        json.dump({**manifest, "seal": _seal(manifest)}, file, indent=1)
         _flush(file)
 
 
