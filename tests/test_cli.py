@@ -8,12 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import phalanx
 from phalanx import cli, registry
 from phalanx.config import RunConfig, merge, options_of
 from phalanx.errors import PhalanxError
+from phalanx.training.compile_costs import equations
 
 HERE = Path(__file__).parent
 
@@ -297,6 +300,24 @@ def test_a_preset_is_chosen_by_environment_then_by_family():
     named = [env for preset in registry.presets() for env in registry._preset_envs(preset)]
     assert len(named) > 5
     assert set(named) <= set(registry.envs())
+
+
+def test_doctor_says_what_compiling_costs(capsys, monkeypatch):
+    monkeypatch.setenv("PHALANX_CACHE", "off")
+    assert cli.run(["doctor", "--compile", "random", "debug/identity"]) == 0
+    said = capsys.readouterr().out
+    for program in ("learn", "play", "init", "track_best"):
+        (line,) = (line for line in said.splitlines() if f" {program} " in line)
+        seconds = [float(entry) for entry in line.replace(",", "").replace("│", " ").split()[1:]]
+        assert seconds[2] > 0  # to compile
+        assert seconds[3] > 10  # equations
+    with pytest.raises(PhalanxError, match="unknown algorithm 'mapo'"):
+        cli.run(["doctor", "--compile", "mapo", "debug/identity"])
+
+
+def test_equations_of_inner_programs_are_counted():
+    inner = jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) + 1, x))(1.0)
+    assert equations(inner) >= 3 > len(inner.eqns)
 
 
 def test_doctor_trains_and_says_so(capsys):

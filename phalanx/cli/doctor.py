@@ -1,5 +1,6 @@
 """`phalanx doctor`: check the machine and the installation."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -10,10 +11,20 @@ from phalanx.cli.parsing import Parser
 
 def run(words: list[str]) -> int:
     """Print versions, device, memory, cache and disk, then train for a few seconds; 0 on success."""
-    Parser(
+    parser = Parser(
         prog="phalanx doctor",
+        usage="phalanx doctor [--compile ALGORITHM ENV]",
         description="Print versions, device, memory and disk, and train for a few seconds.",
-    ).parse(words)
+    )
+    parser.add_argument(
+        "--compile",
+        nargs=2,
+        metavar=("ALGORITHM", "ENV"),
+        help="instead of training, print what each program of a training costs to compile",
+    )
+    args = parser.parse(words)
+    if args.compile:
+        return compile_time(*args.compile)
     from phalanx import api, device
     from phalanx.report.console import megabytes, table
 
@@ -39,3 +50,33 @@ def run(words: list[str]) -> int:
     verdict = "learns" if learnt else "DOES NOT LEARN: something is wrong with this installation"
     print(f"\nippo on debug/identity: return {result:.2f} of 8 after {seconds:.0f} s, so training {verdict}")
     return 0 if learnt else 1
+
+
+def compile_time(algorithm: str, env: str) -> int:
+    """Print where the time before the first training step goes, with the presets and an empty cache."""
+    os.environ["PHALANX_CACHE"] = "off"
+    begin = time.monotonic()
+    from phalanx import api
+    from phalanx.config import Layer
+    from phalanx.training.compile_costs import compile_costs
+
+    imported = time.monotonic()
+    setup = api.resolve(algorithm, env, Layer("command line", {}))
+    made = time.monotonic()
+    costs = compile_costs(setup)
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=f"{algorithm} on {env}: seconds")
+    for name in ("program", "trace", "lower", "compile", "equations", "kB of text"):
+        shown.add_column(name, justify="left" if name == "program" else "right")
+    for cost in costs:
+        seconds = (f"{each:.2f}" for each in (cost.trace, cost.lower, cost.compile))
+        shown.add_row(cost.program, *seconds, f"{cost.equations:,}", f"{cost.kilobytes:,.0f}")
+    Console().print(shown)
+    total = sum(cost.trace + cost.lower + cost.compile for cost in costs)
+    print(
+        f"imports {imported - begin:.1f} s, environment and networks {made - imported:.1f} s, programs one "
+        f"after the other {total:.1f} s; a training compiles them at the same time"
+    )
+    return 0

@@ -46,11 +46,14 @@ class Programs(NamedTuple):
     """greedy episodes against opponents, with the policy and the opponent's state of each seed"""
 
 
-@lru_cache(maxsize=4)
-def compile_programs(
+Jobs = dict[str, tuple[Any, tuple[Any, ...]]]
+"""functions to compile, and the shapes of their arguments"""
+
+
+def program_jobs(
     loop: Loop, evaluation: Collector, layout: Layout = ONE, against: Against | None = None
-) -> Programs:
-    """Compile everything that a run will call, at the same time; the last few are kept in this process."""
+) -> Jobs:
+    """The programs that a run compiles, the largest first."""
     seeds, carry = loop.collector.seeds, carry_shapes(loop, layout)
     budget, where = jax.ShapeDtypeStruct((), jnp.float32), layout.shardings(carry)
     numbers, scores = layout.placed(
@@ -59,43 +62,50 @@ def compile_programs(
     track_best = jax.jit(
         layout.over_seeds(loop.track_best, seeds, (0, 0)), donate_argnums=0, out_shardings=where
     )
-    play_episodes = play_program(evaluation, layout=layout)
-    # The largest first: each is compiled while the next is traced.
-    jobs: dict[str, tuple[Any, tuple[Any, ...]]]
-    if isinstance(loop.collector, Compiled):
-        policy = layout.placed(jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner))
-        roots = layout.placed(jax.eval_shape(lambda: seed_keys(Purpose.CURVE, [0] * seeds)))
-        init = jax.jit(layout.over_seeds(loop.init, seeds), out_shardings=where)
-        jobs = {
-            "learn": (advance_program(loop, layout), (carry, jax.ShapeDtypeStruct((), jnp.int32), budget)),
-            "play": (play_episodes, (policy, roots)),
-            "init": (init, (numbers,)),
-            "track_best": (track_best, (carry, scores)),
-        }
-        if against is not None:
-            jobs["against"] = (jax.jit(against.play), (policy, carry.opponent, roots))
-    else:
-        jobs = {
+    if not isinstance(loop.collector, Compiled):
+        return {
             "learn": (learn_program(loop), (carry, *loop.shapes, budget)),
             "init": (jax.jit(over_seeds(loop.init, seeds, (0, 0))), (numbers, carry.actors)),
             "track_best": (track_best, (carry, scores)),
         }
+    policy = layout.placed(jax.eval_shape(jax.vmap(loop.algorithm.policy), carry.learner))
+    roots = layout.placed(jax.eval_shape(lambda: seed_keys(Purpose.CURVE, [0] * seeds)))
+    init = jax.jit(layout.over_seeds(loop.init, seeds), out_shardings=where)
+    jobs: Jobs = {
+        "learn": (advance_program(loop, layout), (carry, jax.ShapeDtypeStruct((), jnp.int32), budget)),
+        "play": (play_program(evaluation, layout=layout), (policy, roots)),
+        "init": (init, (numbers,)),
+        "track_best": (track_best, (carry, scores)),
+    }
+    if against is not None:
+        jobs["against"] = (jax.jit(against.play), (policy, carry.opponent, roots))
+    return jobs
+
+
+@lru_cache(maxsize=4)
+def compile_programs(
+    loop: Loop, evaluation: Collector, layout: Layout = ONE, against: Against | None = None
+) -> Programs:
+    """Compile everything that a run will call, at the same time; the last few are kept in this process."""
+    jobs = program_jobs(loop, evaluation, layout, against)
+    # Each is compiled while the next is traced.
     with _uncollected(), ThreadPoolExecutor(len(jobs)) as pool:
         compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
         done = {name: program.result() for name, program in compiling.items()}
     needed = bytes_needed(done["learn"])
-    if isinstance(loop.collector, Compiled):
-        rows = layout.rows
-        return Programs(
-            init=lambda seeds: done["init"](rows(seeds)),
-            advance=done["learn"],
-            play=lambda policy, roots: done["play"](policy, rows(roots)),
-            track_best=lambda carry, scores: done["track_best"](carry, rows(scores)),
-            bytes_needed=needed,
-            against=done.get("against"),
-        )
-    hosted = HostedTraining(loop, done["init"], done["learn"])
-    return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+    if not isinstance(loop.collector, Compiled):
+        hosted = HostedTraining(loop, done["init"], done["learn"])
+        play_episodes = play_program(evaluation, layout=layout)
+        return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+    rows = layout.rows
+    return Programs(
+        init=lambda seeds: done["init"](rows(seeds)),
+        advance=done["learn"],
+        play=lambda policy, roots: done["play"](policy, rows(roots)),
+        track_best=lambda carry, scores: done["track_best"](carry, rows(scores)),
+        bytes_needed=needed,
+        against=done.get("against"),
+    )
 
 
 @contextmanager

@@ -26,6 +26,8 @@ NAMES = {
     "MountainCar-v0": "drive an underpowered car up a hill",
     "Pendulum-v1": "swing a pendulum up, continuous actions",
     "LunarLander-v3": "land on a pad; solved at 200 (pip install 'gymnasium[box2d]')",
+    "LunarLanderContinuous-v3": "the same with continuous engines (pip install 'gymnasium[box2d]')",
+    "BipedalWalker-v3": "walk on two legs; solved at 300 (pip install 'gymnasium[box2d]')",
     "CarRacing-v3": "drive from pictures, continuous actions (pip install 'gymnasium[box2d]')",
 }
 PACKAGE = "gymnasium"
