@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from phalanx.cli.parsing import Parser, whole_number
+from phalanx.cli.parsing import Parser, positive, whole_number
 from phalanx.errors import PhalanxError
 
 
@@ -20,6 +20,9 @@ def _parser() -> Parser:
         "--plan",
         action="store_true",
         help="try each run briefly and estimate time, memory and disk space",
+    )
+    parser.add_argument(
+        "--price", metavar="FLOAT", help="with --plan: what an hour of the machine costs, for a sum of money"
     )
     parser.add_argument(
         "--jobs",
@@ -52,6 +55,9 @@ def run(words: list[str]) -> int:
     from phalanx import experiment
 
     place = where(args)
+    price = positive("--price", args.price)
+    if price is not None and not args.plan:
+        raise PhalanxError("--price is for --plan")
     experiment.keep_off_the_device()
     grid = experiment.read(Path(args.file), Path(args.out) if args.out else None)
     at_once = "1" if place is experiment.HERE else str(len(grid.cells))
@@ -62,6 +68,8 @@ def run(words: list[str]) -> int:
     console = Console()
     console.print(experiment.table(planned, jobs))
     if args.plan:
+        if price is not None:
+            print(experiment.bill(planned, jobs, price))
         return 0
     try:
         runner = watched(console, experiment, grid, jobs, place)

@@ -151,6 +151,11 @@ def whole_number(flag: str, text: str | None, at_least: int = 1) -> Any:
     return convert(Option(flag, int, (), True, None, "", bounds), text, "command line")
 
 
+def positive(flag: str, text: str | None) -> Any:
+    """A number above 0 from the command line, checked like config fields."""
+    return convert(Option(flag, float, (), True, None, "", {"above": 0}), text, "command line")
+
+
 def require_run(folder: str) -> None:
     """Raise an error if `folder` is not a run folder, before heavy imports."""
     if not Path(folder).is_dir():

@@ -10,7 +10,7 @@ from phalanx.experiment.cell import Cell, clear
 from phalanx.experiment.format import Experiment, over, read
 from phalanx.experiment.live_table import live_table
 from phalanx.experiment.places import HERE, Place, ray, read_resources, slurm
-from phalanx.experiment.plan_table import table
+from phalanx.experiment.plan_table import bill, table
 from phalanx.experiment.planner import Planned, keep_off_the_device, plan, require_unchanged, settings
 from phalanx.experiment.runner import Runner
 
@@ -21,6 +21,7 @@ __all__ = [
     "Place",
     "Planned",
     "Runner",
+    "bill",
     "clear",
     "keep_off_the_device",
     "live_table",

@@ -7,6 +7,15 @@ from phalanx.report.console import duration, megabytes
 from phalanx.report.plots import thousands
 
 
+def bill(planned: list[Planned], jobs: int, price: float) -> str:
+    """What is left of a plan costs at `price` an hour, as a sentence."""
+    todo = [row for row in planned if row.state != "done"]
+    if any(row.seconds is None for row in todo):
+        return "the cost is not known: some runs were never measured"
+    hours = sum(row.seconds or 0 for row in todo) / jobs / 3600
+    return f"{hours:.2f} hours at {price:g} an hour: {hours * price:.2f}"
+
+
 def table(planned: list[Planned], jobs: int) -> Any:
     """The plan for a terminal; its last row is the sum."""
     from rich.table import Table
