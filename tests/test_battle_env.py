@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import LONG
 
+from phalanx import registry
 from phalanx.envs import battle
 from phalanx.envs.batching import batch_last, fold, fold_at_once, fold_in_turn
 from phalanx.envs.battle import spawn
@@ -105,9 +106,8 @@ def test_starts_are_tight_blobs_of_units_that_do_not_overlap(name):
 def test_starts_do_not_depend_on_how_a_processor_rounds(name, monkeypatch):
     def starts():
         env = Battle(name)
-        return spawn.starts(env._scenario, unit_types(env.stats), env._world.terrain)
+        return spawn.starts(env._scenario, unit_types(env.stats), env._world.terrain, count=8)
 
-    monkeypatch.setattr(spawn, "STARTS", 8)
     expected = starts()
     rng = np.random.default_rng(1)
 
@@ -118,6 +118,20 @@ def test_starts_do_not_depend_on_how_a_processor_rounds(name, monkeypatch):
         monkeypatch.setattr(np, function, rounded(getattr(np, function)))
     for here, there in zip(expected, starts(), strict=True):
         np.testing.assert_allclose(here, there, atol=1e-5)
+
+
+def test_battles_can_all_begin_alike():
+    def places(**options):
+        env = Battle("3m", **options)
+        states = jax.vmap(lambda key: env.reset(key)[0].units.x)(jax.random.split(jax.random.key(0), 32))
+        return np.unique(np.asarray(states), axis=0)
+
+    one = places(starts=1)
+    assert len(one) == 1
+    assert not np.allclose(one, places(starts=1, start_seed=1))
+    assert 2 <= len(places(starts=3)) <= 3
+    assert {"starts", "start_seed"} <= set(registry.env_options("battle/3m", []))
+    assert not {"starts", "start_seed"} & set(registry.env_options("battle/v2_terran_5_vs_5", []))
 
 
 # Enemies

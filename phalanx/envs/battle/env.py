@@ -80,6 +80,10 @@ class Battle(Env):
     state: Literal["global", "agent"] = option(
         "global", "global: SMAC's state; agent: agent-specific states, as in MAPPO's paper"
     )
+    starts: int = option(
+        spawn.STARTS, "number of initial states; with 1 every battle begins alike", at_least=1, at_most=4096
+    )
+    start_seed: int = option(0, "seed of the initial states", at_least=0)
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
 
@@ -178,7 +182,8 @@ class Battle(Env):
 
     @cached_property
     def _starts(self) -> spawn.Starts:
-        return spawn.starts(self._scenario, unit_types(self.stats), self._world.terrain)
+        types, terrain = unit_types(self.stats), self._world.terrain
+        return spawn.starts(self._scenario, types, terrain, self.starts, self.start_seed)
 
     @cached_property
     def _first(self) -> tuple[BattleState, View]:
@@ -213,12 +218,16 @@ class Battle(Env):
         return state, self._look(params, state)
 
     def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
-        state, view = jax.tree.map(lambda x: jnp.asarray(x)[_which(key)], self._first)
+        state, view = jax.tree.map(lambda x: jnp.asarray(x)[self._which(key)], self._first)
         return state, self._timestep(view, *self._nothing_yet())
+
+    def _which(self, key: Array) -> Array:
+        """With which of its starts a battle begins."""
+        return jax.random.randint(key, (), 0, self.starts)
 
     def created(self, key: Array) -> Array:
         """(A,) int32: the allies of `reset(key)` in the order in which they were created, as enemies are."""
-        return jnp.asarray(self._starts.created)[_which(key)]
+        return jnp.asarray(self._starts.created)[self._which(key)]
 
     def _nothing_yet(self) -> tuple[Array, Array, dict[str, Array]]:
         none = jnp.int32(0)
@@ -372,11 +381,6 @@ class Battle(Env):
 
 SHOWN = ("radius", "health", "shield")
 LOST, DRAWN, WON, GOES_ON = -1, 0, 1, 2
-
-
-def _which(key: Array) -> Array:
-    """With which of its starts a battle begins."""
-    return jax.random.randint(key, (), 0, spawn.STARTS)
 
 
 def _vigour(units: Units) -> Array:

@@ -109,14 +109,16 @@ def pack(
     return np.array([(x, y) for _, x, y in placed])
 
 
-def starts(scenario: Scenario, types: dict[str, UnitType], terrain: Terrain) -> Starts:
-    """Make the possible beginnings of a scenario; always the same ones."""
-    rng = np.random.default_rng(0)
+def starts(
+    scenario: Scenario, types: dict[str, UnitType], terrain: Terrain, count: int = STARTS, seed: int = 0
+) -> Starts:
+    """Make `count` possible beginnings of a scenario; always the same ones for a seed."""
+    rng = np.random.default_rng(seed)
     allies, enemies = scenario.squads
     ally_kinds = [squad.kind for squad in allies for _ in range(squad.count)]
     speeds = np.array([types[squad.kind].speed for squad in enemies for _ in range(squad.count)])
     xs, ys, goals, created = [], [], [], []
-    for _ in range(STARTS):
+    for _ in range(count):
         ours = pack(allies, types, terrain, rng)
         rank = [INDEX_ORDER.index(kind) for kind in ally_kinds]
         order = np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))

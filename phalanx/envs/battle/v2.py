@@ -42,6 +42,8 @@ class BattleV2(Battle):
     allies: int = 5
     enemies: int = 5
     reward: Literal["absolute", "clamped", "signed", "sparse"] = with_default(Battle, "reward", "clamped")
+    starts: int = 0  # they are drawn anew in each battle
+    start_seed: int = 0
     unit_ranges: bool = option(True, "sight and attack range depend on the unit type; else 9 and 6 cells")
     obs_position: bool = option(True, "add the agent's position to its observation")
     conic_view: bool = option(False, "agents see and aim only within a cone, whose direction they choose")
