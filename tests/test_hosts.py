@@ -15,6 +15,7 @@ from test_run import rows
 from phalanx import cli, hosts
 from phalanx.api import Run
 from phalanx.errors import PhalanxError
+from phalanx.training.devices import lay_out
 
 ROOT = Path(__file__).parents[1]
 # One seed, whose environments are divided: every update needs both hosts.
@@ -112,3 +113,9 @@ def test_one_process_is_the_first_host_and_agrees_with_itself():
     assert hosts.any_of(True)
     assert not hosts.any_of(False)
     assert hosts.least(7) == 7
+
+
+def test_a_number_of_devices_is_refused_with_several_hosts(monkeypatch):
+    monkeypatch.setattr(hosts, "count", lambda: 2)
+    with pytest.raises(PhalanxError, match="devices=2: a run on several hosts has all their devices"):
+        lay_out(None, 2)

@@ -134,6 +134,10 @@ def env_axes(loop: Loop) -> tuple[PyTree, PyTree]:
 def lay_out(loop: Loop, wanted: int) -> Layout:
     """Lay a run over `wanted` devices, or over all; refuse numbers that do not divide."""
     if hosts.count() > 1:
+        if wanted > 1:
+            raise PhalanxError(
+                f"devices={wanted}: a run on several hosts has all their devices; leave it out"
+            )
         wanted = ALL
     if wanted == 1:
         return ONE
