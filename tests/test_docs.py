@@ -235,6 +235,7 @@ def test_every_command_of_the_pages_would_run(line, monkeypatch):
     monkeypatch.setattr(
         "phalanx.api.train_setup", lambda setup, *_: begun.append(setup) or SimpleNamespace(folder="RUN")
     )
+    monkeypatch.setattr("phalanx.hosts.join", lambda where: None)
     words = shlex.split(line, comments=True)
     assert cli.run(words[1:]) == 0
     assert len(begun) == ("--help" not in words)

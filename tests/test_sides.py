@@ -150,7 +150,7 @@ def scripts_fight(duel: Duel, battles: int, steps: int, seed: int = 0):
 
 @pytest.mark.parametrize("name", ["3m", "2s3z"])
 def test_the_same_team_on_both_sides_wins_half(name):
-    ours, theirs = scripts_fight(duel_of(name), 1024, 70)
+    ours, theirs = scripts_fight(duel_of(name), 1024, 90)
     assert not (ours & theirs).any()
     wins, losses = ours.sum(), theirs.sum()
     assert wins + losses > 900
