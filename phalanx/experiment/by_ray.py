@@ -1,12 +1,10 @@
 """A run made in a Ray cluster: `python -m phalanx.experiment.by_ray TOLD LOCK train ... --out FOLDER`."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
-from phalanx.experiment.elsewhere import Job, Task, folder_of, follow
+from phalanx.experiment.elsewhere import Job, Task, folder_of, follow, run_as_program
 
 
 def make(task: Task) -> int:
@@ -30,7 +28,7 @@ def main(told: dict[str, Any], lock: Path, words: list[str]) -> int:
     remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **needs)(make)
 
     def submit() -> Job:
-        call = remote.remote(Task(words, lock, []))
+        call = remote.remote(Task(words, lock))
 
         def ended() -> bool:
             return bool(ray.wait([call], timeout=0)[0])
@@ -47,9 +45,4 @@ def main(told: dict[str, Any], lock: Path, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = main(json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
-    except PhalanxError as error:
-        print(f"phalanx: {error}", flush=True)
-        code = 2
-    sys.exit(code)
+    run_as_program(main)

@@ -1,12 +1,10 @@
 """A run made by SLURM: `python -m phalanx.experiment.by_slurm TOLD LOCK train ... --out FOLDER`."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
-from phalanx.experiment.elsewhere import Job, Task, folder_of, follow
+from phalanx.experiment.elsewhere import Job, Task, folder_of, follow, run_as_program
 
 TIMEOUTS = 100  # how often a job that reaches its time limit goes back into the queue
 MINUTES = 24 * 60  # a job's time limit, unless another is given; submitit's own is a few minutes
@@ -39,7 +37,7 @@ def main(told: dict[str, Any], lock: Path, words: list[str]) -> int:
         raise PhalanxError(f"SLURM does not take this: {str(error).splitlines()[0]}") from None
 
     def submit() -> Job:
-        job = executor.submit(SlurmTask(words, lock, []))
+        job = executor.submit(SlurmTask(words, lock))
 
         def code() -> int | None:
             try:
@@ -57,9 +55,4 @@ def main(told: dict[str, Any], lock: Path, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = main(json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
-    except PhalanxError as error:
-        print(f"phalanx: {error}", flush=True)
-        code = 2
-    sys.exit(code)
+    run_as_program(main)

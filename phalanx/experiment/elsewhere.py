@@ -1,13 +1,15 @@
 """A run that is made on another machine: what is done there, and how it is followed from here."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from phalanx.errors import PhalanxError
 from phalanx.experiment.cell import state_of
 from phalanx.training import checkpoint
 from phalanx.training.interrupt import stop_requests
@@ -21,13 +23,12 @@ class Task:
     That process saves itself and ends when the one that called is gone, or when a stop is asked for.
     """
 
-    def __init__(self, words: list[str], lock: Path, paths: list[str]):
-        self.words, self.lock, self.paths, self.cwd = words, str(lock), paths, os.getcwd()
+    def __init__(self, words: list[str], lock: Path):
+        self.words, self.lock, self.cwd = words, str(lock), os.getcwd()
         self.child: subprocess.Popen | None = None
 
     def __call__(self) -> int:
         folder, stop = Path(self.cwd, folder_of(self.words)), stop_file(Path(self.cwd, self.lock))
-        paths = [*self.paths, *filter(None, [os.environ.get("PYTHONPATH")])]
         with folder.with_name(folder.name + ".log").open("a", encoding="utf-8") as log:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "phalanx.experiment.child", "--kept", self.lock, *self.words],
@@ -35,7 +36,6 @@ class Task:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.cwd,
-                env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)),
             )
             try:
                 while self.child.poll() is None:
@@ -93,6 +93,16 @@ def follow(submit: Callable[[], Job], folder: Path, lock: Path, every: float = 0
                 print(f"phalanx: lost {TRIES} times in a row without a new checkpoint", flush=True)
                 return 1
             print("phalanx: the machine of this run was lost; it is submitted again", flush=True)
+
+
+def run_as_program(main: Callable[[dict[str, Any], Path, list[str]], int]) -> NoReturn:
+    """Call `main` with the words of `python -m MODULE TOLD LOCK train ... --out FOLDER`, and leave."""
+    told, lock, *words = sys.argv[1:]
+    try:
+        sys.exit(main(json.loads(told), Path(lock), words))
+    except PhalanxError as error:
+        print(f"phalanx: {error}", flush=True)
+        sys.exit(2)
 
 
 def folder_of(words: list[str]) -> Path:

@@ -1,6 +1,5 @@
 """How the runs of an experiment stand, as a table for a terminal."""
 
-import json
 from typing import Any
 
 from phalanx.experiment.cell import Cell
@@ -52,18 +51,9 @@ def latest(cell: Cell) -> dict[str, float]:
             lines = file.read().split(b"\n")
     except OSError:
         return {}
-    rows = [row for line in lines if (row := _row(line)) and "eval/return" in row]
+    rows = [row for line in lines if (row := metrics.parse(line)) and "eval/return" in row]
     if not rows:
         return {}
     newest = [row for row in rows if row["env_steps"] == rows[-1]["env_steps"]]
     names = [name for name in ("env_steps", "eval/return", "eval/win_rate") if name in newest[0]]
     return {name: sum(row[name] for row in newest) / len(newest) for name in names}
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    """A row of metrics; None for one that is cut off."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None

@@ -18,7 +18,6 @@ from phalanx.errors import PhalanxError
 class Place(NamedTuple):
     """Where runs are made: the module that makes one, and what it is told."""
 
-    name: str = "here"
     module: str = "phalanx.experiment.child"
     told: str = ""
     """for a module that submits: JSON"""
@@ -38,7 +37,7 @@ def slurm(how: str, resources: Mapping[str, Any]) -> Place:
         raise PhalanxError(f"--slurm takes nothing or 'local', not {how!r}; give limits with --resources")
     _require("submitit", "slurm")
     told = json.dumps({"cluster": "slurm" if how == "auto" else how, "resources": resources})
-    return Place("SLURM", "phalanx.experiment.by_slurm", told)
+    return Place("phalanx.experiment.by_slurm", told)
 
 
 def ray(address: str, resources: Mapping[str, Any]) -> Place:
@@ -48,7 +47,7 @@ def ray(address: str, resources: Mapping[str, Any]) -> Place:
         if name not in known:
             raise PhalanxError(f"Ray knows no resource {name!r}: give one of {', '.join(known)}")
     _require("ray", "ray")
-    return Place("Ray", "phalanx.experiment.by_ray", json.dumps({"address": address, "resources": resources}))
+    return Place("phalanx.experiment.by_ray", json.dumps({"address": address, "resources": resources}))
 
 
 def read_resources(words: list[str]) -> dict[str, Any]:

@@ -7,12 +7,18 @@ from phalanx.report.console import duration, megabytes
 from phalanx.report.plots import thousands
 
 
+def seconds_left(planned: list[Planned], jobs: int) -> float | None:
+    """For all runs, some at a time; None if one was never measured."""
+    left = [row.seconds for row in planned if row.state != "done"]
+    return None if None in left else sum(each or 0 for each in left) / jobs
+
+
 def bill(planned: list[Planned], jobs: int, price: float) -> str:
-    """What is left of a plan costs at `price` an hour, as a sentence."""
-    todo = [row for row in planned if row.state != "done"]
-    if any(row.seconds is None for row in todo):
+    """What the rest of a plan costs at `price` an hour, as a sentence."""
+    seconds = seconds_left(planned, jobs)
+    if seconds is None:
         return "the cost is not known: some runs were never measured"
-    hours = sum(row.seconds or 0 for row in todo) / jobs / 3600
+    hours = seconds / 3600
     return f"{hours:.2f} hours at {price:g} an hour: {hours * price:.2f}"
 
 
@@ -28,8 +34,7 @@ def table(planned: list[Planned], jobs: int) -> Any:
         steps, sizes = f"{row.seeds} x {thousands(row.steps)}", (megabytes(row.memory), megabytes(row.disk))
         shown.add_row(row.cell.arm, row.cell.env, row.state, steps, *sizes, left)
     todo = [row for row in planned if row.state != "done"]
-    unknown = any(row.seconds is None for row in todo)
-    left = sum(row.seconds or 0 for row in todo) / jobs
+    left = seconds_left(planned, jobs)
     memory = sum(sorted((row.memory for row in todo), reverse=True)[:jobs])
     shown.add_section()
     shown.add_row(
@@ -39,6 +44,6 @@ def table(planned: list[Planned], jobs: int) -> Any:
         thousands(sum(row.seeds * row.steps for row in planned)),
         megabytes(memory),
         megabytes(sum(row.disk for row in planned)),
-        "?" if unknown else duration(left),
+        "?" if left is None else duration(left),
     )
     return shown
