@@ -77,6 +77,7 @@ def test_two_hosts_train_one_run_through_a_stop_and_a_loss(tmp_path):
     assert Run(shared).facts["status"] == "interrupted"
     assert "2 devices: 1 seed x 2 parts of the environments, 2 each" in texts[0]
     assert "env steps" not in texts[1]  # the first one speaks
+    assert all(f"phalanx resume {shared}" in text for text in texts)
 
     both = two_hosts(["resume", str(shared)])
     wait_for(shared, evaluations(shared) + 3, both)

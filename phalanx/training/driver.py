@@ -169,7 +169,7 @@ class Driver:
             except (jax.errors.JaxRuntimeError, ValueError) as error:
                 if not hosts.tells_a_loss(error):
                     raise
-                raise hosts.lost(error, str(self.record.folder)) from None
+                raise hosts.lost(error, str(self.record.run)) from None
             except HostFailure:
                 self._note_faults()
                 if self.saved_at != self.updates:
@@ -207,7 +207,7 @@ class Driver:
         if self.saved_at != self.updates:
             self._refuse_breaches(hosts.fetch(self.carry.tally))
             self.save(score=None)
-        raise Interrupted(self.record.folder)
+        raise Interrupted(self.record.run)
 
     def _stop_early(self, reason: str) -> None:
         if self.saved_at != self.updates:
@@ -256,18 +256,8 @@ class Driver:
         if self._save_is_due:
             self.save(score=float(scores.mean()))
         self._show(rows)
-        self._call_back(rows)
-
-    def _call_back(self, rows: list[dict[str, Any]]) -> None:
-        """Tell the callbacks of an evaluation; if one stops the training, all hosts stop."""
-        reason = None
-        try:
-            for callback in self.callbacks:
-                callback.on_evaluation(Evaluation(self.record.folder, self.env_steps, rows))
-        except StopTraining as stopped:
-            reason = stopped
-        if hosts.any_of(reason is not None):
-            raise reason or StopTraining("another host stopped")
+        for callback in self.callbacks:
+            callback.on_evaluation(Evaluation(self.record.folder, self.env_steps, rows))
 
     @property
     def faults(self) -> int:

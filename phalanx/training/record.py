@@ -23,8 +23,8 @@ def record_of(folder: Path) -> "Record":
     if hosts.first():
         return Record(folder)
     apart = tempfile.TemporaryDirectory(prefix="phalanx-host-")
-    record = Record(Path(apart.name, folder.name))
-    record.apart = apart
+    record = Record(Path(apart.name, folder.name), folder)
+    record.apart = apart  # it is removed with the record
     for name in ("run.json", "config.toml", "metrics.jsonl"):
         if (folder / name).is_file():
             record.folder.mkdir(exist_ok=True)
@@ -37,8 +37,9 @@ class Record:
 
     apart: tempfile.TemporaryDirectory[str] | None = None
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, run: Path | None = None):
+        """`run` is the folder that a user knows, if this record is another one."""
+        self.folder, self.run = folder, run or folder
 
     @property
     def checkpoints(self) -> Path:
