@@ -60,7 +60,7 @@ class RunConfig:
     seed: int = option(0, "first random seed; further seeds count up from it", at_least=0, at_most=2**31 - 1)
     envs: int = option(
         64,
-        "parallel environments for each seed; more are faster and make rollouts of batch_steps shorter",
+        "parallel environments for each seed; more are faster, and each then plays fewer of the batch_steps",
         at_least=1,
         at_most=2**24,
     )
@@ -83,15 +83,15 @@ class RunConfig:
     )
     workers: int | None = option(
         None,
-        "processes that step environments which are Python programs (default: one a core); 0: this process",
+        "processes that step Python environments (default: one per core); 0: this process",
         at_least=0,
         at_most=4096,
     )
     worker_python: str = option("", "Python interpreter of the workers, if not this one")
     ray: str | None = option(
         None,
-        "let Ray step such environments, by --workers actors: address of a cluster (auto, HOST:PORT, "
-        "ray://HOST:PORT); without an address, Ray is started here (needs the extra ray)",
+        "step Python environments in --workers Ray actors: address of a cluster (auto, HOST:PORT, "
+        "ray://HOST:PORT); without an address, Ray is started on this machine (needs the extra ray)",
         alone="local",
     )
     step_timeout: float = option(
@@ -99,23 +99,29 @@ class RunConfig:
     )
     opponent: str = option(
         "",
-        "who plays the other side in training: self, past (past selves), random, heuristic, script, a run "
-        "folder, an exported team, or a pool of them, FILE.toml (default: the environment's own script, or "
-        "all sides learn)",
+        "who plays the other side in training: self, past (earlier checkpoints of this run), random, "
+        "heuristic, script, a run folder, an exported team, or a pool of these, FILE.toml (default: the "
+        "environment's own script, or all sides learn)",
     )
     opponent_algorithm: str = option(
         "",
-        "let the other side learn too, by this algorithm and its preset (the same one: with its options)",
+        "let the other side learn too, with this algorithm and its preset (if it is the algorithm of the "
+        "run: with the same options)",
     )
     side: str = option("", "the side that learns, with an opponent (default: the first)")
-    opponent_greedy: bool = option(False, "opponents act greedily, and do not draw their actions")
-    opponent_pool: int = option(16, "past selves that are kept", at_least=1, at_most=4096)
+    opponent_greedy: bool = option(False, "opponents act greedily instead of sampling their actions")
+    opponent_pool: int = option(
+        16, "number of earlier checkpoints to keep as opponents", at_least=1, at_most=4096
+    )
     opponent_draw: Literal["uniform", "newest", "hard"] = option(
         "uniform",
-        "how past selves are drawn: uniform; newest: every other time the newest; hard: those that win more",
+        "how they are drawn: uniform; newest: half of the time the newest; hard: more "
+        "often those that win more",
     )
-    opponents_at_once: int = option(4, "past selves that play in one rollout", at_least=1)
-    snapshot_every: int = option(50_000, "env steps between past selves", at_least=1)
+    opponents_at_once: int = option(4, "earlier checkpoints that play in one rollout", at_least=1)
+    snapshot_every: int = option(
+        50_000, "env steps between the checkpoints that are kept as opponents", at_least=1
+    )
     keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
     init_from: str = option("", "run folder to take the initial networks from (its last parameters)")
     tensorboard: bool = option(True, "also log to TensorBoard")

@@ -102,7 +102,7 @@ def stage(env: str | Env, env_options: Mapping[str, Any] | None = None) -> Stage
     """Where teams can play each other, or a refusal in one line."""
     world = registry.build_env(env, **(env_options or {})) if isinstance(env, str) else env
     if not isinstance(world, Env):
-        raise PhalanxError(f"opponents play in compiled environments, and {env} is a Python program")
+        raise PhalanxError(f"opponents need a compiled environment, and {env} is a Python environment")
     sides = sides_of(world)
     if len(sides.sides) != 2:
         raise PhalanxError(
@@ -198,7 +198,7 @@ def best_response(
     Returns who is to play each other then: the run, the answer to it, and the yardsticks that there are.
     """
     if not is_run(run):
-        raise PhalanxError(f"a best response answers a run folder, and {run!r} is none")
+        raise PhalanxError(f"a best response is trained against a run folder, and {run!r} is not one")
     where, entrant = stage(env, env_options), enter(run)
     _require_playable([entrant], where)
     setup, _ = open_run(run, None)

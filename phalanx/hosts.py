@@ -72,7 +72,8 @@ def lost(error: Exception, folder: str) -> PhalanxError:
     atexit.register(_leave)
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return PhalanxError(
-        f"another host of this run is gone: go on from its last checkpoint with `phalanx resume {folder}` "
+        "another host of this run was lost: continue from its last checkpoint with `phalanx resume "
+        f"{folder}` "
         f"({reason[:120]})"
     )
 

@@ -385,7 +385,7 @@ def parse_toml(content: bytes, path: Path, tables: tuple[str, ...] = TABLES) -> 
     for table, entries in values.items():
         if not isinstance(entries, dict):
             known = " or ".join(f"[{each}]" for each in tables)
-            raise PhalanxError(f"{path}: {table!r} must stand in a table: {known}")
+            raise PhalanxError(f"{path}: {table!r} must be in a table: {known}")
     return values
 
 

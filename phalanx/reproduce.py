@@ -80,7 +80,7 @@ def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Jud
         )
         raise PhalanxError(
             f"{name} was made with version {reference['env_version']} of {cell.env}, and this is version "
-            f"{setup.env.spec.version}: its numbers cannot be had again but with {code}"
+            f"{setup.env.spec.version}: its numbers can be reproduced only with {code}"
         )
     require_unchanged(cell, setup)
     if cell.state == "begun":
@@ -118,7 +118,7 @@ def judge(reference: dict[str, Any], scores: list[float]) -> Judged:
         return Judged(True, f"agree: {said}, within {near:.3g}")
     if off:
         return Judged(False, f"differ: {said}")
-    more = f"--seeds {2 * max(len(new), 4)} would tell more"
+    more = f"--seeds {2 * max(len(new), 4)} would be more conclusive"
     return Judged(False, f"cannot tell: {said}, which may be none or more than {near:.3g}; {more}")
 
 

@@ -94,7 +94,7 @@ def _require_sound(env: Any, name: str) -> None:
     breaches = check(env)
     if breaches:
         more = f" ({len(breaches) - 1} more: phalanx.check_env lists them)" if len(breaches) > 1 else ""
-        raise PhalanxError(f"{name} breaks the contract: {breaches[0]}{more}")
+        raise PhalanxError(f"{name} violates the interface: {breaches[0]}{more}")
 
 
 def _only_an_object(env: str) -> bool:
@@ -236,7 +236,7 @@ def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
         return
     if not before.algorithm.optimisers:  # an algorithm of the user's own
         raise PhalanxError(
-            f"what {run} learns depends on its budget of {old_steps:,} env steps: train anew with "
+            f"what {run} learns depends on its budget of {old_steps:,} env steps: train a new run with "
             f"--steps {new_steps}"
         )
     if lr_horizon(after.algorithm.optimisers) != old_steps:
@@ -244,7 +244,7 @@ def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
         go_on = "" if end_at_zero(before.algorithm.optimisers) else go_on
         raise PhalanxError(
             f"the learning rates of {run} decay over its budget of {old_steps:,} env steps, so that a run of "
-            f"{new_steps:,} would have had other rates from the start: {go_on}train anew with --steps "
+            f"{new_steps:,} would have had other rates from the start: {go_on}train a new run with --steps "
             f"{new_steps} (or with --lr-horizon {new_steps} and fewer steps, to continue later)"
         )
 

@@ -86,7 +86,7 @@ WRONG = {
     "train mappo switch/2 --config table.toml": "unknown table [algoritm]",
     "train mappo switch/2 --preset fast": "mappo has no preset 'fast'",
     "train mappo switch/2 --out taken": "already exists",
-    "train mappo custom_env:Unsound": "breaks the contract: step gives reward as float32[]",
+    "train mappo custom_env:Unsound": "violates the interface: step gives reward as float32[]",
     "train coma custom_env:Steering": "has no continuous actions",
     "train mappo custom_env:NeedsArguments": "cannot build 'custom_env:NeedsArguments'",
     "train mappo custom_env:Nothing": "has no 'Nothing'",
@@ -96,7 +96,7 @@ WRONG = {
     "resume damaged": "run.json is not readable",
     "eval damaged": "run.json is not readable",
     "eval damaged switch/2": "is a run folder, which has its environment",
-    "eval mappo": "say where mappo should play",
+    "eval mappo": "name an environment for mappo",
     "eval nowhere": "there is no run folder",
     "eval random switch/2 --episodes none": "--episodes must be a whole number",
     "plot": "the following arguments are required: RUN",
@@ -232,7 +232,7 @@ def test_an_environment_of_the_users_own(tmp_path, monkeypatch):
 def test_check_env_explains_breaches(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(HERE))
     assert cli.run(["check-env", "custom_env:Agree"]) == 0
-    assert "keeps the contract" in capsys.readouterr().out
+    assert "implements the interface" in capsys.readouterr().out
     assert cli.run(["check-env", "custom_env:Unsound"]) == 2
     assert "gives reward as float32[], but the spec asks for float32[2]" in capsys.readouterr().err
 

@@ -85,7 +85,7 @@ def test_slurm_restarts_a_job_that_is_lost_and_stops_when_asked(left_alone, tmp_
     process.terminate()
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert "stopped and saved; go on with" in said
+    assert "stopped and saved; continue with" in said
     folder = out / "one" / "debug-identity"
     assert Run(folder).facts["status"] == "interrupted"
     assert "was lost; it is submitted again" in folder.with_name("debug-identity.log").read_text()

@@ -161,7 +161,8 @@ def test_unfair_comparisons_are_refused(two, tmp_path):
 
     refused("version 1 of battle/3m and .* version 2", write_run(tmp_path / "v", "coma", version=2))
     refused(
-        "compare what both had by then with --steps 250000", write_run(tmp_path / "s", "coma", steps=250_000)
+        "compare both at an earlier point with --steps 250000",
+        write_run(tmp_path / "s", "coma", steps=250_000),
     )
     refused(r"is not finished \(interrupted\)", write_run(tmp_path / "i", "coma", status="interrupted"))
     refused("seed 0 of ippo on battle/3m is in", write_run(tmp_path / "d", "ippo"))

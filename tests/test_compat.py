@@ -161,7 +161,7 @@ def test_random_teams_lose_and_it_is_counted(map_name):
         assert not np.any(np.array(env.get_obs())[gone])
         stats = env.get_stats()
         assert (stats["battles_game"], stats["battles_won"], stats["timeouts"]) == (played, 0, 0)
-    with pytest.raises(phalanx.PhalanxError, match=r"no episode is under way: call reset\(\)"):
+    with pytest.raises(phalanx.PhalanxError, match=r"there is no running episode: call reset\(\)"):
         env.step([0] * env.n_agents)
 
 
@@ -284,8 +284,8 @@ def test_smacv2_maps_play():
     [
         ({"map_name": "3mm"}, "unknown map '3mm'. Did you mean 3m?"),
         ({"obs_lastaction": True}, "has no option 'obs_lastaction'. Did you mean obs_last_action"),
-        ({"step_mul": 4}, "step_mul=4 cannot be had: a step here is always 8 game loops"),
-        ({"move_amount": 3}, "move_amount=3 cannot be had"),
+        ({"step_mul": 4}, "step_mul=4 is not supported: a step here is always 8 game loops"),
+        ({"move_amount": 3}, "move_amount=3 is not supported"),
         ({"heuristic_ai": True}, "phalanx eval heuristic"),
         ({"conic_fov": True}, "8m has no conic_fov: only SMACv2's maps do"),
         ({"reward_sparse": "no"}, "reward_sparse must be True or False, not 'no'"),

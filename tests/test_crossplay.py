@@ -107,7 +107,7 @@ def test_what_cannot_be_played_is_refused_in_one_line(pennies):
         cross_play([str(pennies), "random"], "battle/3m")
     with pytest.raises(PhalanxError, match="switch/2 has no other side"):
         cross_play(["random"], "switch/2")
-    with pytest.raises(PhalanxError, match="name the world that they play in"):
+    with pytest.raises(PhalanxError, match="name the environment"):
         cli.run(["play", "random", "random"])
     with pytest.raises(PhalanxError, match="has no option"):
         cross_play(["random"], "battle/3m", env_options={"speed": 3})
@@ -165,7 +165,7 @@ def test_a_best_response_is_trained_against_a_run(tmp_path, capsys):
     config = (answer.folder / "config.toml").read_text()
     assert f'opponent = "{run}"' in config
     assert "opponent_greedy = true" in config
-    with pytest.raises(PhalanxError, match="answers one run"):
+    with pytest.raises(PhalanxError, match="takes one run"):
         cli.run(["play", str(run), "random", "--env", "game/pennies", "--best-response", "64"])
-    with pytest.raises(PhalanxError, match="answers a run folder, and 'random' is none"):
+    with pytest.raises(PhalanxError, match="trained against a run folder, and 'random' is not one"):
         cli.run(["play", "random", "--env", "game/pennies", "--best-response", "64"])

@@ -269,7 +269,7 @@ def observation(now, **changes):
 BREACHES = {
     "agent_types has 1 entries for 2 agents": {"spec": {"agent_types": ("a",)}},
     "at least one step": {"spec": {"time_limit": 0}},
-    "names two agents alike": {"spec": {"agents": ("a", "a")}},
+    "have the same name": {"spec": {"agents": ("a", "a")}},
     "state_features is empty": {"spec": {"state_features": ()}},
     "the spec asks for float32": {"step": lambda s, n: (s, observation(n, obs=n.observation.obs[:, :2]))},
     "reset must return (state, TimeStep)": {"reset": lambda s, n: s},

@@ -164,7 +164,7 @@ def test_interrupted_at_random_moments_it_ends_as_if_left_alone(left_alone, tmp_
         said, _ = process.communicate()
         if how == "ask" and process.returncode:
             assert process.returncode == 130
-            assert "go on with:  phalanx experiment" in said
+            assert "continue with:  phalanx experiment" in said
     process = start(path, out)
     said, _ = process.communicate()
     assert process.returncode == 0, said

@@ -340,7 +340,7 @@ def test_listing_imports_none_of_the_packages():
         ("jaxmarl/mpe_simple_spreed", "jaxmarl has no 'mpe_simple_spreed'. Did you mean .*mpe_simple_spread"),
         ("jumanji/Conector-v3", "jumanji has no 'Conector-v3'. Did you mean Connector-v3"),
         ("jumanji/JobShop-v0", "16,679,880,978,201 actions; phalanx takes up to 10,000"),
-        ("jumanji/SearchAndRescue-v0", "actions that phalanx cannot give: BoundedArray"),
+        ("jumanji/SearchAndRescue-v0", "actions that phalanx does not support: BoundedArray"),
         ("gymnax/CartPole-v9", "gymnax has no 'CartPole-v9'. Did you mean CartPole-v1"),
         ("switch/9", "unknown environment 'switch/9'"),
         ("jaxmarl/", "unknown environment 'jaxmarl/'"),

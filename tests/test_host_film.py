@@ -74,7 +74,7 @@ def test_pictures_are_those_of_the_steps(workers):
         assert np.array(decoded(frame["pictures"][frame["shown"]]))[0, -1, 0] == step
     page.require_same_starts(shown, shown)
     backwards = [[{**frame, "pictures": frame["pictures"][::-1]} for frame in frames]]
-    with pytest.raises(PhalanxError, match="do not begin alike"):
+    with pytest.raises(PhalanxError, match="do not start from the same states"):
         page.require_same_starts(shown._replace(frames=[frames]), shown._replace(frames=backwards))
     pictures = list(film.pictures([shown]))
     assert pictures[0].shape == (384, 480, 3)

@@ -234,7 +234,7 @@ def test_a_program_trains_in_an_environment_of_its_own(tmp_path):
         phalanx.load(run.folder)
     policy = phalanx.load(run.folder, env=gymnasium.make("CartPole-v1"))
     assert policy.spec.name.startswith("object:")
-    with pytest.raises(PhalanxError, match="workers is for environments that are Python programs, named"):
+    with pytest.raises(PhalanxError, match="workers is for Python environments that are given"):
         small(tmp_path / "other", "ippo", lambda: gymnasium.make("CartPole-v1"), workers=2)
     with pytest.raises(PhalanxError, match="gives a int, which is none of these"):
         small(tmp_path / "other", "ippo", 3)

@@ -135,7 +135,7 @@ def test_a_resumed_run_begins_its_episodes_again_from_their_seeds(tmp_path, caps
     run = trained("mappo", hosted, tmp_path / "run", steps=192, eval_every=64)
     phalanx.resume(run.folder, 320, env=hosted)
     said = " ".join(capsys.readouterr().out.split())
-    assert "8 running episodes begin again from their seeds; everything else goes on to the bit" in said
+    assert "8 running episodes begin again from their seeds; everything else continues bit for bit" in said
     assert run.facts["status"] == "finished"
     assert run.metrics()[-1]["env_steps"] == 320
 

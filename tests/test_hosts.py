@@ -85,7 +85,7 @@ def test_two_hosts_train_one_run_through_a_stop_and_a_loss(tmp_path):
     text, _ = both[0].communicate(timeout=120)
     both[1].wait()
     assert both[0].returncode not in (0, None)
-    assert "another host of this run is gone: go on from its last checkpoint with `phalanx resume" in text
+    assert "another host of this run was lost: continue from its last checkpoint with `phalanx resume" in text
 
     last = start(["resume", str(shared)], devices=2)
     said, _ = last.communicate()

@@ -254,5 +254,7 @@ def test_a_replay_that_cannot_be_normalised_is_refused(monkeypatch):
     algorithm = build("ippo", "debug/identity", **BOTH).algorithm
     learner = FixedLearner(jnp.int32(0), replay=())
     monkeypatch.setattr(algorithm.algorithm, "init", lambda key, envs: learner)
-    with pytest.raises(PhalanxError, match="PPO has a replay buffer and no `replay` to sample from it by"):
+    with pytest.raises(
+        PhalanxError, match="PPO has a replay buffer, but no attribute `replay` to sample from it"
+    ):
         algorithm.init(jax.random.key(0), 4)

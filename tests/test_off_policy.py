@@ -429,7 +429,7 @@ def test_the_warm_up_is_random_and_learns_nothing():
         ("facmac", "mpe/simple_tag", {}, "try maddpg"),
         ("facmac", "debug/leave", {"reward": "own"}, "choose reward=mean"),
         ("maddpg", "mpe/simple_tag", {"critic_view": "state"}, "cannot tell apart the agents. own rewards"),
-        ("ddqn", "debug/identity", {"network": "gru"}, "without a memory: use network=mlp"),
+        ("ddqn", "debug/identity", {"network": "gru"}, "without memory: use network=mlp"),
         ("ddqn", "debug/identity", {"target": "q_lambda"}, "needs whole episodes"),
         ("qmix", "debug/identity", {"priority": 0.5, "reward": "mean"}, "add replay=steps"),
     ],

@@ -418,8 +418,8 @@ def test_an_illegal_action_is_refused_if_wanted():
 @pytest.mark.parametrize(
     ("actions", "line"),
     [
-        ([0, 1], "actions must be a dictionary, an action an agent, not list"),
-        ({"scout": 0}, "actions lack worker: every agent must have one, also the dead"),
+        ([0, 1], "actions must be a dictionary with one action for each agent, not list"),
+        ({"scout": 0}, "actions lack worker: every agent needs one, also dead agents"),
         ({}, "actions lack scout, worker: "),
         ({"scout": 0, "worker": 0, "scuot": 1}, "there is no agent 'scuot'. Did you mean scout?"),
         ({"scout": 0, "worker": 4}, "worker has no action 4: there are 0 to 3"),
@@ -480,8 +480,8 @@ def test_continuous_actions_are_clipped_and_padded():
     [
         ([0.0, math.nan], "pilot_0 cannot take an action with nan in entry 1: it must be finite"),
         ([-math.inf, 0.0], "pilot_0 cannot take an action with -inf in entry 0: it must be finite"),
-        ([0.0, 0.0, 0.0], "the action of pilot_0 must be (2,), a number an entry, not (3,)"),
-        (0.5, "the action of pilot_0 must be (2,), a number an entry, not ()"),
+        ([0.0, 0.0, 0.0], "the action of pilot_0 must be (2,), one number for each entry, not (3,)"),
+        (0.5, "the action of pilot_0 must be (2,), one number for each entry, not ()"),
         (["a", "b"], "the action of pilot_0 must consist of numbers, such as float32, not <U1"),
     ],
 )
@@ -519,7 +519,10 @@ def test_vector_takes_continuous_actions():
     assert not batch.obs.any()
     assert batch.info["return"].tolist() == [[0.5, 9], [2, 5]]
     for wrong, line in (
-        (np.zeros((2, 2)), "actions must be (2, 2, 3), one an environment, agent and entry, not (2, 2)"),
+        (
+            np.zeros((2, 2)),
+            "actions must be (2, 2, 3), one for each environment, agent and entry, not (2, 2)",
+        ),
         (np.zeros((2, 2, 3), bool), "actions must consist of numbers, such as float32, not bool"),
         (
             np.where(np.arange(12).reshape(2, 2, 3) == 11, np.inf, 0.0),

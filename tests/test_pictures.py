@@ -294,7 +294,7 @@ def test_a_torso_of_ones_own_draws_its_weights_from_the_key():
         ("custom_torso:NotATorso", "is not a subclass of phalanx.networks.torsos.Torso"),
         ("custom_torso:NoRngs", r"NoRngs\(shape, rngs\) cannot be built for inputs=3.*TypeError"),
         ("custom_torso:TooNarrow", r"must return features .* \(2, 3, 8\) and \(2, 3, 0\).* not \(2, 3, 3\)"),
-        ("custom_torso:Headed", "has an attribute 'head', a name that is taken"),
+        ("custom_torso:Headed", "has an attribute 'head', a reserved name"),
         ("custom_torso:Noisy", r"may hold only parameters \(nnx.Param\), and dropout is none"),
         ("custom_torso:Pooled", "cannot be built for inputs=3, picture=None"),
     ],

@@ -232,7 +232,7 @@ def test_what_cannot_be_had_is_one_line(machines, monkeypatch):
 
 
 def test_ray_is_refused_where_it_makes_no_sense(monkeypatch):
-    with pytest.raises(PhalanxError, match="ray is for environments that are Python programs"):
+    with pytest.raises(PhalanxError, match="ray is for Python environments"):
         phalanx.train("ippo", "battle/3m", ray="auto")
     with pytest.raises(PhalanxError, match="workers must be at least 1"):
         phalanx.train("ippo", "troubled:Troubled", ray="auto", workers=0)

@@ -58,7 +58,7 @@ def test_a_rate_that_falls_over_the_budget_is_not_stretched(tmp_path):
 def test_nobody_trains_at_a_rate_of_zero(tmp_path):
     run = small(tmp_path / "run", steps=128, lr_decay=True)
     before = files(run)
-    with pytest.raises(PhalanxError, match="rates from the start: train anew with --steps 256"):
+    with pytest.raises(PhalanxError, match="rates from the start: train a new run with --steps 256"):
         phalanx.resume(run.folder, 256, quiet=True)
     with pytest.raises(PhalanxError, match="all learning rates are 0 after lr_horizon=128 env steps"):
         phalanx.resume(run.folder, 256, lr_horizon=128, quiet=True)
@@ -111,9 +111,9 @@ def test_another_version_than_the_checkpoints_is_said(two_checkpoints, capsys):
     phalanx.resume(run.folder, 320)
     said = capsys.readouterr().out
     assert f"jax 0.0.1 (now {jax.__version__})" in " ".join(said.split())
-    assert "not to the bit" in " ".join(said.split())
+    assert "not bit for bit" in " ".join(said.split())
     phalanx.resume(run.folder, 384)
-    assert "not to the bit" not in capsys.readouterr().out
+    assert "not bit for bit" not in capsys.readouterr().out
 
 
 def test_keys_of_another_kind_are_refused(tmp_path):

@@ -242,7 +242,7 @@ def test_interrupted_between_evaluations_it_saves_and_resumes_to_the_bit(straigh
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130
-    assert f"go on with:  phalanx resume {out}" in output
+    assert f"continue with:  phalanx resume {out}" in output
     assert Run(out).facts["status"] == "interrupted"
     resume_process(out)
     assert_same_end(straight, out)

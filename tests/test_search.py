@@ -308,7 +308,7 @@ def test_a_stop_request_saves_and_says_how_to_go_on(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(runner, "Block", Stopped)
     words = ["search", str(path), "--out", str(tmp_path / "out")]
     assert cli.run(words) == 130
-    assert f"go on with:  phalanx search {path}" in capsys.readouterr().out
+    assert f"continue with:  phalanx search {path}" in capsys.readouterr().out
     assert (tmp_path / "out" / "blocks" / "1-1-1" / "checkpoints").is_dir()
     monkeypatch.setattr(runner, "Block", block)
     assert cli.run(words) == 0

@@ -150,7 +150,7 @@ def test_a_copy_after_every_update_is_no_target_critic():
 
 
 def test_a_rate_without_a_target_critic_is_refused():
-    with pytest.raises(PhalanxError, match="moves a target critic: add target_every=1"):
+    with pytest.raises(PhalanxError, match="needs a target critic: add target_every=1"):
         build("mappo", "debug/roles", target_rate=0.01)
 
 

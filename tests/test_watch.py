@@ -127,7 +127,7 @@ def test_what_is_played_is_an_episode_of_the_environment(battle):
 def test_starts_depend_on_the_seed_alone(battle, scripted):
     require_same_starts(battle[1], scripted(7))
     assert len(scripted(7).frames[0]) != len(battle[1].frames[0])
-    with pytest.raises(PhalanxError, match="do not begin alike"):
+    with pytest.raises(PhalanxError, match="do not start from the same states"):
         require_same_starts(battle[1], scripted(8))
 
 
@@ -401,7 +401,7 @@ def test_commands_print_what_they_wrote(small_run, tmp_path, capsys, monkeypatch
         assert (tmp_path / file).stat().st_size > 100
     for words, said in (
         (["watch", "nothing"], "no run folder"),
-        (["watch", "heuristic"], "say where heuristic should play"),
+        (["watch", "heuristic"], "name an environment for heuristic"),
         (["watch", run, "nothing"], "no run folder"),
         (["watch", run, "--episodes", "none"], "whole number"),
         (["export", run, "team.tar"], "ends in .zip"),

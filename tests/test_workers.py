@@ -273,9 +273,7 @@ def test_a_run_that_cannot_go_on_is_saved(tmp_path, monkeypatch):
 
 
 def test_workers_are_refused_where_there_are_none_to_start():
-    with pytest.raises(
-        PhalanxError, match=r"workers is for environments that are Python programs.* battle/3m is compiled"
-    ):
+    with pytest.raises(PhalanxError, match=r"workers is for Python environments.* battle/3m is compiled"):
         phalanx.train("ippo", "battle/3m", workers=2)
     with pytest.raises(PhalanxError, match="max_velocity"):
         _ = registry.make_env("gym/CartPole-v1", {"max_velocity": 3}).spec
@@ -293,7 +291,7 @@ def test_an_untrained_team_is_evaluated_and_checked_by_the_workers_that_are_aske
         cli.run([*evaluate, "--worker-python", "/no/python"])
     assert cli.run([*check, "--worker-python", "/no/python"]) == 2
     assert "cannot start a worker with /no/python" in capsys.readouterr().err
-    with pytest.raises(PhalanxError, match="workers is for environments that are Python programs"):
+    with pytest.raises(PhalanxError, match="workers is for Python environments"):
         cli.run(["check-env", "switch/2", "--workers", "1"])
 
 

@@ -124,7 +124,7 @@ class Algorithm(ABC):
     actor: Actor
     optimisers: tuple[Optimiser, ...] = ()
     replay: Any = None
-    """For learning from a replay buffer: `update` samples by it; see `phalanx.data.replay.EpisodeReplay`."""
+    """The replay buffer that `update` samples from; see `phalanx.data.replay.EpisodeReplay`."""
 
     def __init__(self, config: Any, spec: EnvSpec):
         """`spec` is that of the environment as the networks see it, ids and last actions included."""

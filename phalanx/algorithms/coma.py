@@ -44,27 +44,27 @@ class COMAConfig(ExplorationConfig, PolicyConfig):
     last_action: bool = with_default(PolicyConfig, "last_action", True)
     reward: Reward = with_default(PolicyConfig, "reward", "mean")
     entropy: float = with_default(PolicyConfig, "entropy", 0.0)
-    critic_share: str = option("all", "who shares a critic: as share")
+    critic_share: str = option("all", "which agents share a critic: as share")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     buffer: int = option(
         0,
-        "capacity of a replay buffer in episodes, over all environments, to learn from instead of rollouts; "
-        "0: none",
+        "episodes in a replay buffer, over all environments; learn from it instead of from rollouts. 0: "
+        "no buffer",
         at_least=0,
     )
     episodes: int = option(
         16,
-        "episodes drawn from the buffer for each update; learning starts when there are as many, one of each "
-        "environment",
+        "episodes sampled from the buffer for each update; learning starts when it has as many, at least "
+        "one of each environment",
         at_least=1,
     )
-    critic_epochs: int = option(4, "passes of the critic over each rollout, or draw", at_least=1)
+    critic_epochs: int = option(4, "passes of the critic over each rollout, or sampled batch", at_least=1)
     critic_minibatches: int = option(4, "minibatches in each pass", at_least=1)
     td_lambda: float = option(0.8, "lambda of the critic's TD(lambda) targets", at_least=0, at_most=1)
     target_every: int = option(10, "updates between updates of the target critic", at_least=1)
     target_rate: float = option(
-        1.0, "step of the target critic towards the critic: 1 copies it", above=0, at_most=1
+        1.0, "step size of an update of the target critic; 1 copies the critic", above=0, at_most=1
     )
     epsilon: float = with_default(ExplorationConfig, "epsilon", 0.5)
     epsilon_end: float = with_default(ExplorationConfig, "epsilon_end", 0.02)
@@ -162,7 +162,7 @@ class COMA(Algorithm):
         c = self.config
         if not c.buffer:
             if c.episodes != options_of(COMAConfig)["episodes"].default:
-                raise PhalanxError(f"episodes={c.episodes} are drawn from a replay buffer: add buffer=2000")
+                raise PhalanxError(f"episodes={c.episodes} needs a replay buffer: add buffer=2000")
             return self.chunks.check(c.batch_steps, envs)
         require_places(self.replay, c.batch_steps, c.episodes, envs)
         steps, parts = c.episodes * self.spec.time_limit, c.critic_minibatches

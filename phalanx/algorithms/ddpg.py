@@ -12,8 +12,8 @@ from phalanx.algorithms.shared.deterministic import Deterministic, Deterministic
 from phalanx.config import with_default
 
 NAMES = {
-    "ddpg": "DDPG: every agent learns a deterministic policy and the value of its own actions, on replay.",
-    "maddpg": "MADDPG: deterministic policies, with critics that see the state and the actions of all.",
+    "ddpg": "DDPG: every agent learns a deterministic policy and the values of its own actions, off-policy.",
+    "maddpg": "MADDPG: DDPG for a team, with critics that see the state and all agents' actions.",
 }
 
 

@@ -48,7 +48,9 @@ class MAPPODistilConfig(ActorCriticConfig):
     distil_epochs: int = option(2, "passes of the distillation phase over each rollout; 0: none", at_least=0)
     distil_minibatches: int = option(4, "minibatches in each of them", at_least=1)
     distil_lr: float = option(5e-4, "learning rate of the policy network in the distillation phase", above=0)
-    distil_beta: float = option(1.0, "weight of the KL term that keeps the policy in place", at_least=0)
+    distil_beta: float = option(
+        1.0, "weight of the KL term that keeps the policy close to the one before distillation", at_least=0
+    )
 
 
 class DistilActor(PolicyActor):

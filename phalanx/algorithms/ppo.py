@@ -27,7 +27,7 @@ from phalanx.ops.parts import whole
 from phalanx.types import Array, Clock, PyTree, Transition
 
 NAMES = {
-    "ppo": "PPO: proximal policy optimisation for one agent; in a team it is IPPO.",
+    "ppo": "PPO: proximal policy optimisation for one agent; with several agents it is IPPO.",
     "ippo": "IPPO: every agent runs PPO on its own observation and its own reward.",
     "mappo": "MAPPO: PPO for a team, with a critic that sees the global state while training.",
 }

@@ -20,8 +20,8 @@ LEAST_WEIGHT = 1e-10  # weights are positive
 class QPLEXConfig(ValueBasedConfig):
     """Every option of QPLEX."""
 
-    heads: int = option(4, "heads of the attention that weighs advantages", at_least=1, at_most=1024)
-    hyper_layers: int = option(2, "layers of the networks inside the mixer", at_least=1, at_most=8)
+    heads: int = option(4, "attention heads that weight the advantages", at_least=1, at_most=1024)
+    hyper_layers: int = option(2, "layers of the networks in the mixer", at_least=1, at_most=8)
     hyper_hidden: int = option(64, "width of the hypernetworks", at_least=1, at_most=65_536)
 
 

@@ -29,8 +29,8 @@ from phalanx.ops import distributions, masks
 from phalanx.types import Array, Clock, EnvSpec, Observation, PyTree, Transition
 
 NAMES = {
-    "sac": "SAC: every agent maximises its reward and the entropy of its policy, on replay.",
-    "masac": "MASAC: SAC for a team, with critics that see the state and the actions of all.",
+    "sac": "SAC: every agent maximises its reward plus the entropy of its policy, off-policy.",
+    "masac": "MASAC: SAC for a team, with critics that see the state and all agents' actions.",
 }
 
 
@@ -43,8 +43,8 @@ class SACConfig(OffPolicyActorCriticConfig):
     temperature_lr: float = option(1e-3, "learning rate of the temperature", above=0)
     target_entropy: float | None = option(
         None,
-        "entropy that the temperature aims at: for each entry of a continuous action, scaled to [-1, 1] "
-        "(default -1); as a share of that of random actions if discrete (default 0.3)",
+        "target of the entropy. Continuous actions: for each entry, scaled to [-1, 1] (default -1); "
+        "discrete actions: relative to the entropy of random actions (default 0.3)",
         at_most=1,
     )
     twin_value: Literal["min", "mean"] = option(

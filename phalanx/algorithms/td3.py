@@ -17,7 +17,7 @@ from phalanx.types import Array, Transition
 
 NAMES = {
     "td3": "TD3: DDPG with twin critics, a delayed actor and smoothed targets.",
-    "matd3": "MATD3: TD3 for a team, with critics that see the state and the actions of all.",
+    "matd3": "MATD3: TD3 for a team, with critics that see the state and all agents' actions.",
 }
 
 
@@ -28,8 +28,8 @@ class TD3Config(DeterministicConfig):
     actor_every: int = with_default(DeterministicConfig, "actor_every", 2)
     target_noise: float = option(
         0.2,
-        "deviation of the noise on the target policy's continuous actions, as a share of half their range "
-        "(discrete ones are drawn)",
+        "standard deviation of the noise on the target policy's continuous actions, relative to half "
+        "their range",
         at_least=0,
         at_most=1,
     )

@@ -21,13 +21,13 @@ COMMANDS = {
     "plot": "plot the learning curves of one or more runs",
     "compare": "compare runs, with confidence intervals: phalanx compare RUN... | EXPERIMENT",
     "paper": "LaTeX tables, figures, methods and references of runs: phalanx paper RUN... | EXPERIMENT",
-    "ui": "show runs in a local page: live curves, tables, options, replays, comparisons",
+    "ui": "show runs in a local web page: live curves, tables, options, replays, comparisons",
     "experiment": "train a grid of algorithms and environments: phalanx experiment FILE.toml",
-    "search": "search for good settings, many in one program: phalanx search SPACE.toml --budget 1e8",
+    "search": "hyperparameter search, many settings in one program: phalanx search SPACE.toml --budget 1e8",
     "reproduce": "repeat a reference result with new seeds and check that it agrees",
     "list": "list algorithms, environments, presets and reference results",
     "doctor": "print versions, device and memory, and train for a few seconds",
-    "check-env": "check that your environment keeps to the interface",
+    "check-env": "check that your environment implements the interface",
 }
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     except KeyboardInterrupt as stopped:
         # A run that was asked to stop is saved, and says where; anything else has nothing to save.
         if stopped.args:
-            print(f"stopped and saved; go on with:  phalanx resume {shlex.quote(str(stopped))}")
+            print(f"stopped and saved; continue with:  phalanx resume {shlex.quote(str(stopped))}")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)

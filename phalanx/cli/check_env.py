@@ -37,5 +37,5 @@ def run(words: list[str]) -> int:
     for breach in breaches:
         print(f"phalanx: {breach}", file=sys.stderr)
     if not breaches:
-        print(f"{args.env} keeps the contract")
+        print(f"{args.env} implements the interface")
     return 2 if breaches else 0

@@ -20,7 +20,7 @@ def run(words: list[str]) -> int:
         "--compile",
         nargs=2,
         metavar=("ALGORITHM", "ENV"),
-        help="instead of training, print what each program of a training costs to compile",
+        help="instead of training, print how long each program of a training takes to compile",
     )
     args = parser.parse(words)
     if args.compile:

@@ -52,7 +52,7 @@ def run(words: list[str]) -> int:
         )
     if args.env is None:
         if args.what in registry.algorithms():
-            raise PhalanxError(f"say where {args.what} should play: phalanx eval {args.what} ENV")
+            raise PhalanxError(f"name an environment for {args.what}: phalanx eval {args.what} ENV")
         require_run(args.what)
     from phalanx import api
 

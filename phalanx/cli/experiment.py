@@ -22,7 +22,7 @@ def _parser() -> Parser:
         help="try each run briefly and estimate time, memory and disk space",
     )
     parser.add_argument(
-        "--price", metavar="FLOAT", help="with --plan: what an hour of the machine costs, for a sum of money"
+        "--price", metavar="FLOAT", help="with --plan: price of an hour of the machine, to estimate the cost"
     )
     parser.add_argument(
         "--jobs",
@@ -34,15 +34,15 @@ def _parser() -> Parser:
         nargs="?",
         const="auto",
         metavar="local",
-        help="submit runs to SLURM; local: to processes on this machine, to try it",
+        help="submit runs to SLURM; local: to processes on this machine, as a test",
     )
-    parser.add_argument("--ray", metavar="ADDRESS", help="make runs in a Ray cluster: HOST:PORT or auto")
+    parser.add_argument("--ray", metavar="ADDRESS", help="train runs in a Ray cluster: HOST:PORT or auto")
     parser.add_argument(
         "--resources",
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="what each run needs: num_cpus, num_gpus, memory for Ray; parameters of submitit for SLURM, "
+        help="resources of each run: num_cpus, num_gpus, memory for Ray; parameters of submitit for SLURM, "
         "such as gpus_per_node=1 timeout_min=600 slurm_partition=long",
     )
     parser.add_argument("--out", metavar="DIR", help="output folder (default: results/experiments/FILE)")
@@ -74,7 +74,7 @@ def run(words: list[str]) -> int:
     try:
         runner = watched(console, experiment, grid, jobs, place)
     except KeyboardInterrupt:
-        print(f"stopped and saved; go on with:  {shlex.join(['phalanx', 'experiment', *words])}")
+        print(f"stopped and saved; continue with:  {shlex.join(['phalanx', 'experiment', *words])}")
         return 130
     for name, reason in runner.failures.items():
         print(f"failed: {name}: {reason}", file=sys.stderr)

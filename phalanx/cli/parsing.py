@@ -77,7 +77,7 @@ class YesNo(argparse.Action):
 def _shown_default(opt: Option, preset: Mapping[str, Any]) -> str:
     """The default of an option as shown in its help text."""
     origin, value = ("preset", preset[opt.name]) if opt.name in preset else ("default", opt.default)
-    if value is None:
+    if value is None or value == "":
         return ""
     return f" ({origin}: {str(value).lower() if opt.kind is bool else value})"
 
@@ -171,8 +171,10 @@ def add_hosts(parser: Parser) -> None:
         metavar="ADDRESS:PORT,COUNT,NUMBER",
         nargs="?",
         const="auto",
-        help="train one run in several processes, all started with this command: address of the first one, "
-        "how many there are, and which one this is, from 0; without a value SLURM or Open MPI says so",
+        help="train one run in several processes, all started with this command: address of the first "
+        "process, "
+        "number of processes, index of this one from 0; without a value they are taken from SLURM or Open "
+        "MPI",
     )
 
 
@@ -214,7 +216,7 @@ def add_team_options(parser: Parser) -> None:
     """Which of a run's teams to take."""
     add_parameters(parser)
     parser.add_argument(
-        "--trained-seed", metavar="INT", help="which seed of the run plays (default: its first)"
+        "--trained-seed", metavar="INT", help="seed of the run whose policy is used (default: its first)"
     )
     parser.add_argument("--team", help=argparse.SUPPRESS)  # its name in 0.1
 
@@ -244,7 +246,7 @@ def placement_options(args: Any) -> dict[str, Any]:
 def where_to_play(what: str, env: str | None) -> dict[str, Any]:
     """The environment to play in: a run has its own, an untrained algorithm needs `env`."""
     if env is None and what in registry.algorithms():
-        raise PhalanxError(f"say where {what} should play, as in {what} battle/3m")
+        raise PhalanxError(f"name an environment for {what}, as in {what} battle/3m")
     if env is None:
         require_run(what)
         return {}

@@ -23,16 +23,17 @@ def _parser() -> Parser:
         prog="phalanx play",
         usage="phalanx play TEAM TEAM ... --env ENV [--episodes 500] [--watch] [--sampled] [--out DIR]\n"
         "       phalanx play RUN --env ENV --best-response 1e6",
-        description="Let every team play every other on both sides; a matrix of wins, ratings and a verdict.",
+        description="Let every team play every other team on both sides; print win rates, ratings and a "
+        "verdict for each pair.",
     )
     parser.add_argument(
         "teams",
         metavar="TEAM",
         nargs="+",
-        help="run folders, RUN:opponent (the opponent that learnt in a run), RUN:past (its past selves), "
-        "exported teams, random, heuristic, or script (of a battle; it plays the enemies)",
+        help="run folders, RUN:opponent (the opponent that learnt in a run), RUN:past (its earlier "
+        "checkpoints), exported teams, random, heuristic, or script (of a battle; it plays the enemies)",
     )
-    parser.add_argument("--env", metavar="ENV", help="world with two sides, such as battle/3m")
+    parser.add_argument("--env", metavar="ENV", help="environment with two sides, such as battle/3m")
     add_episodes(parser, 500, "games of each pair on each side")
     parser.add_argument(
         "--watch", action="store_true", help="also write a page that plays games of the first two teams"
@@ -40,9 +41,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--best-response",
         metavar="STEPS",
-        help="train a team against one run for so many env steps, and let it play too",
+        help="first train a team against the one given run for this many env steps, and let it play too",
     )
-    parser.add_argument("--sampled", action="store_true", help="draw actions instead of greedy ones")
+    parser.add_argument("--sampled", action="store_true", help="sample actions (default: greedy)")
     parser.add_argument("--out", metavar="DIR", default="results/play", help="default: results/play")
     return parser
 
@@ -57,7 +58,7 @@ def run(words: list[str]) -> int:
         add_options(parser, env, registry.env_options(env, env_names(words)), "env")
     args = parser.parse(words)
     if not args.env:
-        raise PhalanxError("name the world that they play in: --env battle/3m")
+        raise PhalanxError("name the environment: --env battle/3m")
     from rich.console import Console
 
     from phalanx.crossplay import best_response, cross_play, film
@@ -70,7 +71,7 @@ def run(words: list[str]) -> int:
     if args.best_response is not None:
         if len(teams) != 1:
             raise PhalanxError(
-                "--best-response answers one run: phalanx play RUN --env ENV --best-response 1e6"
+                "--best-response takes one run: phalanx play RUN --env ENV --best-response 1e6"
             )
         steps = whole_number("--best-response", args.best_response)
         teams = best_response(teams[0], args.env, steps=steps, out=out, **where)

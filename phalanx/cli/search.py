@@ -11,15 +11,17 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx search",
         usage="phalanx search SPACE.toml [--budget STEPS] [--out DIR] [--plan]",
-        description="Search for good settings of an algorithm. Settings that differ in numbers are trained\n"
-        "in one program; those that are behind are stopped. The same command goes on after an interruption.",
+        description="Search for good hyperparameters. Settings that differ only in numbers train in one\n"
+        "program; bad ones are stopped early. After an interruption the same command continues the search.",
     )
     parser.add_argument("file", metavar="SPACE.toml", help="a search file; see docs/search.md")
     parser.add_argument(
-        "--budget", metavar="STEPS", help="most env steps in training, over all settings and seeds"
+        "--budget",
+        metavar="STEPS",
+        help="maximum number of env steps in training, over all settings and seeds",
     )
     parser.add_argument("--out", metavar="DIR", help="output folder (default: results/search/SPACE)")
-    parser.add_argument("--plan", action="store_true", help="only say what would be trained")
+    parser.add_argument("--plan", action="store_true", help="only print what would be trained")
     args = parser.parse(words)
     from phalanx import search
     from phalanx.report import search_page
@@ -32,7 +34,7 @@ def run(words: list[str]) -> int:
     try:
         best = made.run()
     except KeyboardInterrupt:
-        print(f"stopped and saved; go on with:  {shlex.join(['phalanx', 'search', *words])}")
+        print(f"stopped and saved; continue with:  {shlex.join(['phalanx', 'search', *words])}")
         return 130
     facts = made.facts("finished")
     page = search_page.write(facts, space.out)[0]

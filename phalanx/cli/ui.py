@@ -16,8 +16,8 @@ def run(words: list[str]) -> int:
     parser = Parser(
         prog="phalanx ui",
         usage="phalanx ui [RUNS ...]  [--port INT] [--open]",
-        description="Show runs in a local page: live curves, tables, options, replays, comparisons. It reads "
-        "run folders, writes nothing, and only this machine can reach it. Ctrl-C ends it.",
+        description="Show runs in a local web page: live curves, tables, options, replays, comparisons. "
+        "It only reads run folders, and cannot be reached from other machines. Ctrl-C stops it.",
     )
     parser.add_argument(
         "runs", metavar="RUNS", nargs="*", help="run folders, or folders with runs in them (default: results)"

@@ -30,7 +30,7 @@ def run(words: list[str]) -> int:
         "other",
         metavar="RUN2 | ENV",
         nargs="?",
-        help="a second run to show beside it, or the environment of an algorithm",
+        help="a second run to show next to it, or the environment of an algorithm",
     )
     add_episodes(parser, 3)
     parser.add_argument("--out", metavar="FILE", help="file to write (default: RUN/watch.html)")

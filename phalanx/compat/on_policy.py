@@ -202,7 +202,9 @@ def _require_sense(flags: Mapping[str, bool], frames: Any, chosen: Mapping[str, 
     if chosen["obs_instead_of_state"]:
         raise PhalanxError("obs_instead_of_state has no effect in on-policy: use --use_obs_instead_of_state")
     if flags["use_stacked_frames"] and flags["add_local_obs"]:
-        raise PhalanxError("add_local_obs cannot be had with use_stacked_frames: on-policy's own class fails")
+        raise PhalanxError(
+            "add_local_obs is not supported with use_stacked_frames: on-policy's own class fails"
+        )
     grids = ("pathing_grid", "terrain_height")
     seen, told = ([chosen[f"{what}_{grid}"] for grid in grids] for what in ("obs", "state"))
     if flags["use_state_agent"] and any(told) and told != seen:

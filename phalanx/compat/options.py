@@ -105,7 +105,7 @@ def settings(table: Mapping[str, Any], given: Sequence[Any], named: Mapping[str,
             options[name] = value = yes_or_no(name, value)
         allowed, reason = FIXED.get(name, ((value,), ""))
         if value not in allowed:
-            raise PhalanxError(f"{name}={value!r} cannot be had: {reason}")
+            raise PhalanxError(f"{name}={value!r} is not supported: {reason}")
     chosen = {**table, **options}
     chosen["obs_own_health"] = chosen["obs_own_health"] or chosen["obs_all_health"]  # as in SMAC
     return chosen

@@ -77,7 +77,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         Where agents end one by one (`EnvSpec.agents_end`) each leaves `agents` with its own end.
         """
         if not self.agents:
-            raise PhalanxError("no episode is under way: call reset() first")
+            raise PhalanxError("there is no running episode: call reset() first")
         device.require_own_process()
         chosen, replaced = self._checked(actions)
         self._key, self._state, now = self._play(self._key, self._state, jnp.asarray(chosen))
@@ -116,7 +116,9 @@ class Parallel(ParallelEnv[str, Any, Any]):
     def _warn(self, why: str) -> None:
         if not self._warned:
             self._warned = True
-            hint = "such actions are replaced by the first available one, and infos' illegal_action tells"
+            hint = (
+                "such actions are replaced by the first available one, and marked as illegal_action in infos"
+            )
             logger.warn("%s", f"{why}. From now on without further warning: {hint}")
 
     # What is seen
@@ -216,17 +218,19 @@ def _action_spaces(spec: EnvSpec) -> list[spaces.Space]:
 def _read(spec: EnvSpec, actions: Any, acting: Sequence[str]) -> np.ndarray:
     """A dictionary of actions as (A,) whole numbers, or (A, U) numbers; zeros where there are none."""
     if not isinstance(actions, Mapping):
-        raise PhalanxError(f"actions must be a dictionary, an action an agent, not {type(actions).__name__}")
+        raise PhalanxError(
+            f"actions must be a dictionary with one action for each agent, not {type(actions).__name__}"
+        )
     for name in actions:
         if name not in spec.agents:
             raise PhalanxError(f"there is no agent {name!r}.{suggest(str(name), spec.agents)}")
     missing = [name for name in acting if name not in actions]
     if missing:
-        raise PhalanxError(f"actions lack {', '.join(missing)}: every agent must have one, also the dead")
+        raise PhalanxError(f"actions lack {', '.join(missing)}: every agent needs one, also dead agents")
     if spec.action_kind == "continuous":
         chosen = np.zeros((spec.n_agents, spec.n_actions))
         for agent, (name, count) in enumerate(zip(spec.agents, spec.action_counts, strict=True)):
-            wanted = f"({count},), a number an entry"
+            wanted = f"({count},), one number for each entry"
             if name in acting:
                 chosen[agent, :count] = shared.read(
                     actions[name], (count,), spec, f"the action of {name}", wanted

@@ -38,7 +38,7 @@ def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
         built = build_env(env, **(options or {}))
         if not isinstance(built, Env):
             raise PhalanxError(
-                f"{env} is a Python program, not one of phalanx: use it as its package gives it"
+                f"{env} is a Python environment of another package: use that package's own class"
             )
         return built
     if not isinstance(env, Env):

@@ -127,7 +127,7 @@ class StarCraft2Env(Described):
         A time-out ends the episode too; with `continuing_episode` info then has `episode_limit`.
         """
         if self._over:
-            raise PhalanxError("no episode is under way: call reset() first")
+            raise PhalanxError("there is no running episode: call reset() first")
         device.require_own_process()
         if self._key is None:  # it came by pickle, in the middle of an episode
             device.configure()
@@ -167,7 +167,7 @@ class StarCraft2Env(Described):
         try:
             chosen = [int(action) for action in actions]
         except (TypeError, ValueError):
-            raise PhalanxError(f"actions must be {self.n_agents} whole numbers, one an agent") from None
+            raise PhalanxError(f"actions must be {self.n_agents} whole numbers, one for each agent") from None
         if len(chosen) != self.n_agents:
             raise PhalanxError(f"{self.map_name} has {self.n_agents} agents, and got {len(chosen)} actions")
         for agent, action in enumerate(chosen):

@@ -84,7 +84,7 @@ def battle_of(map_name: str, config: Mapping[str, Any]) -> str:
     for part in config:
         if part not in ("n_units", "n_enemies", "team_gen", "start_positions"):
             raise PhalanxError(
-                f"capability_config's {part!r} cannot be had: battles draw types and places only"
+                f"capability_config's {part!r} is not supported: battles draw types and places only"
             )
     if "team_gen" not in config:
         raise PhalanxError("capability_config needs team_gen: without it teams are those of SMAC's own maps")
@@ -118,7 +118,7 @@ def _race(map_name: str, team: Mapping[str, Any]) -> str:
     exception = list(given.pop("exception_unit_types", ()) or [EXCEPTIONS[race]])
     if {**given, "chances": chances} != wanted or exception != [EXCEPTIONS[race]]:
         raise PhalanxError(
-            f"this team_gen cannot be had: teams of {map_name} are weighted_teams of "
+            f"this team_gen is not supported: teams of {map_name} are weighted_teams of "
             f"{', '.join(RACES[race])} with weights {', '.join(map(str, TYPE_CHANCES))}, observed"
         )
     return race
@@ -129,4 +129,4 @@ def _require_places(places: Mapping[str, Any] | None) -> None:
     given = {name: value for name, value in (places or {}).items() if name not in COUNTS}
     if given != wanted:
         told = ", ".join(f"{name}={value}" for name, value in wanted.items())
-        raise PhalanxError(f"these start_positions cannot be had: battles always have {told}")
+        raise PhalanxError(f"these start_positions are not supported: battles always have {told}")

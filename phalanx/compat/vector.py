@@ -78,7 +78,7 @@ class VectorEnv:
         clipped to the spec's `action_range`.
         """
         if self._running is None:
-            raise PhalanxError("no episode is under way: call reset() first")
+            raise PhalanxError("there is no running episode: call reset() first")
         device.require_own_process()
         chosen = jnp.asarray(self._checked(actions))
         self._keys, self._running, step = self._play(self._keys, self._running, chosen)
@@ -95,9 +95,9 @@ class VectorEnv:
 
     def _checked(self, actions: Any) -> np.ndarray:
         """`actions` as an array of ones that can be played."""
-        spec, shape, each = self.spec, (self.n, self.spec.n_agents), "one an environment and agent"
+        spec, shape, each = self.spec, (self.n, self.spec.n_agents), "one for each environment and agent"
         if spec.action_kind == "continuous":
-            shape, each = (*shape, spec.n_actions), "one an environment, agent and entry"
+            shape, each = (*shape, spec.n_actions), "one for each environment, agent and entry"
         chosen = shared.read(actions, shape, spec, "actions", f"{shape}, {each}")
         playable, wrong = shared.judge(spec, self._avail, chosen)
         if wrong.any():

@@ -72,14 +72,14 @@ def spec_entries(spec: EnvSpec) -> Iterator[str]:
     if len(spec.action_range) != 2 or not -np.inf < spec.action_range[0] < spec.action_range[1] < np.inf:
         yield f"spec.action_range is {spec.action_range}: it must be two finite numbers, the lower one first."
     if spec.agents_end and spec.common_reward:
-        yield "spec.agents_end and common_reward are set: agents that end one by one have their own rewards."
+        yield "spec.agents_end and common_reward are set: agents that end separately need individual rewards."
     if not spec.state_features:
         yield "spec.state_features is empty: name the entries of the global state."
 
 
 def _spec_agents(spec: EnvSpec, n: int) -> Iterator[str]:
     if len(set(spec.agents)) < n:
-        yield "spec.agents names two agents alike."
+        yield "two agents in spec.agents have the same name."
     for name in ("agent_types", "action_counts"):
         if len(getattr(spec, name)) != n:
             yield f"spec.{name} has {len(getattr(spec, name))} entries for {n} agents."
@@ -124,9 +124,9 @@ def _shapes(reset: Program, step: Program, env: Env) -> Iterator[str]:
     yield from _timestep_shapes("step", after[1], spec)
     for what, before, now in (("state", start[0], after[0]), ("info", start[1].info, after[1].info)):
         if jax.tree.structure(before) != jax.tree.structure(now):
-            yield f"step returns another {what} structure than reset: the two must be alike."
+            yield f"step returns another {what} structure than reset: the two must be the same."
         elif list(map(_kind, jax.tree.leaves(before))) != list(map(_kind, jax.tree.leaves(now))):
-            yield f"step returns a {what} of other shapes or types than reset: the two must be alike."
+            yield f"step returns a {what} of other shapes or types than reset: the two must be the same."
 
 
 def _trace(name: str, function: Callable[..., Any], *args: Any) -> Any:

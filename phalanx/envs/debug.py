@@ -13,15 +13,15 @@ from phalanx.envs.base import Env, joint_features, numbered
 from phalanx.types import Array, EnvSpec, TimeStep
 
 NAMES = {
-    "identity": "choose the target that is shown: the least that must be learnt",
+    "identity": "choose the target that is shown: the simplest task",
     "memory": "repeat the bit shown some steps ago",
     "two_step": "the two-step matrix game of QMIX",
-    "forever": "one a step, for ever, cut by a time limit",
-    "delayed": "answer a cue and be paid much later",
+    "forever": "reward 1 in every step, until the time limit truncates the episode",
+    "delayed": "answer a cue; the reward comes many steps later",
     "roles": "two agents with different observations and actions",
-    "death": "an agent that dies early, for its team's good",
-    "leave": "agents that leave one by one, each with what it was offered",
-    "pictures": "say which pattern is somewhere in a picture",
+    "death": "an agent should die early, because its team earns more then",
+    "leave": "agents leave one by one, each with the reward that it was offered",
+    "pictures": "name the pattern that is somewhere in an image",
 }
 
 PAIR = numbered("agent", 2)

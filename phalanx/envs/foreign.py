@@ -129,14 +129,14 @@ class Hands(NamedTuple):
             return cls(tuple(int(space.n) for space in spaces))
         if not all(hasattr(space, "low") and len(space.shape) <= 1 for space in spaces):
             kinds = ", ".join(sorted({type(space).__name__ for space in spaces}))
-            raise PhalanxError(f"{name} has actions that phalanx cannot give: {kinds}")
+            raise PhalanxError(f"{name} has actions that phalanx does not support: {kinds}")
         counts = tuple(int(np.prod(space.shape)) for space in spaces)
         low, high = np.zeros((2, len(spaces), max(counts)), np.float32)
         high[:] = 1.0
         for agent, (space, count) in enumerate(zip(spaces, counts, strict=True)):
             low[agent, :count], high[agent, :count] = space.low, space.high
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise PhalanxError(f"{name} has actions without bounds, which phalanx cannot give")
+            raise PhalanxError(f"{name} has actions without bounds, which phalanx does not support")
         return cls(counts, low, high)
 
     @property

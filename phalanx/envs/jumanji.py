@@ -18,7 +18,7 @@ from phalanx.types import Array, EnvSpec, PyTree, TimeStep
 
 NAMES = {
     "LevelBasedForaging-v0": "Jumanji: agents of different levels collect food together",
-    "RobotWarehouse-v0": "Jumanji: robots bring shelves that are asked for",
+    "RobotWarehouse-v0": "Jumanji: robots deliver requested shelves",
     "Connector-v3": "Jumanji: agents draw paths to their targets that must not cross",
     "Cleaner-v0": "Jumanji: agents clean a maze together",
     "Game2048-v1": "Jumanji: the game 2048, one agent",
@@ -87,7 +87,7 @@ class Jumanji(Env):
         spec = self.world.action_spec
         if not hasattr(spec, "num_values"):
             raise PhalanxError(
-                f"jumanji/{self.id} has actions that phalanx cannot give: {type(spec).__name__}"
+                f"jumanji/{self.id} has actions that phalanx does not support: {type(spec).__name__}"
             )
         return tuple(np.atleast_1d(spec.num_values).tolist())
 

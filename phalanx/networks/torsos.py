@@ -353,7 +353,7 @@ def require_sound(network: Network) -> None:
         raise PhalanxError(f"{name} may hold only parameters (nnx.Param), and {others[0]} is none")
     taken = [each for each in parameters(torso) if each in ENDS]
     if taken:
-        raise PhalanxError(f"{name} has an attribute {taken[0]!r}, a name that is taken: choose another")
+        raise PhalanxError(f"{name} has an attribute {taken[0]!r}, a reserved name: choose another")
     x: Any = jnp.zeros((steps, rows, network.inputs))
     if network.picture is not None:
         x = Picture(jnp.zeros((steps, rows, *network.picture)), x)

@@ -20,23 +20,25 @@ NO_VALUE = "-"
 STYLE = Path(__file__).with_suffix(".css")
 
 MEANINGS = {
-    "score": "What a seed is judged by: the mean of the final greedy episodes with its last parameters, "
-    "not its best.",
-    "normalised score": "A score on a scale from 0 to 1, so that tasks can be averaged: wins as they are, "
-    "returns between the least and the most that any evaluation here showed, unless the experiment names "
-    "bounds.",
-    "IQM": "Interquartile mean: the mean of the middle half of all seeds on all tasks. Less moved by one "
-    "lucky or failed seed than the mean, and less wasteful than the median.",
-    "interval": "95 %. Of means, medians and the IQM: a stratified bootstrap of seeds, widened for few seeds "
-    "as Student's t is, and at least as wide as the error of the episodes of a win rate. Of probabilities: a "
-    "score interval. Below three seeds there are none.",
+    "score": "The result of one seed: the mean over the final greedy episodes of its last parameters, not "
+    "of its best.",
+    "normalised score": "A score on a scale from 0 to 1, so that tasks can be averaged. Win rates are not "
+    "changed. For returns, 0 is the lowest and 1 the highest return of any evaluation here, unless the "
+    "experiment sets bounds.",
+    "IQM": "Interquartile mean: the mean of the middle half of all seeds on all tasks. It is less "
+    "sensitive to single lucky or failed seeds than the mean, and uses more of the data than the median.",
+    "interval": "A 95 % confidence interval. For means, medians and the IQM it is a stratified bootstrap "
+    "of seeds, widened for few seeds like Student's t; for win rates it is at least as wide as the "
+    "sampling error of the episodes. For probabilities it is a score interval. With fewer than three "
+    "seeds there are none.",
     "probability of improvement": "How often a random seed of one arm beats a random seed of the other on "
     "the same task. 0.5 is no difference.",
-    "better": "Said only where the interval lies above 0.5 and chance alone would show as much in less than "
-    "5 % of cases, by a permutation test, corrected for the number of pairs (Holm).",
-    "performance profile": "For every score, the share of seeds that are above it. A curve that is above "
-    "another everywhere is better at every level.",
-    "how soon": "The first evaluation at which a seed's normalised score is at the threshold.",
+    "better": "The interval of the probability of improvement lies above 0.5, and a permutation test "
+    "gives p < 5 %, corrected for the number of pairs (Holm).",
+    "performance profile": "For every score, the fraction of seeds that are above it. If one curve is "
+    "above another everywhere, its arm is better at every level.",
+    "how soon": "Env steps until the first evaluation in which a seed's normalised score reaches the "
+    "threshold.",
 }
 
 

@@ -62,7 +62,8 @@ def require_same_starts(one: Show, other: Show) -> None:
         if first.keys() != second.keys() or not all(np.array_equal(first[k], second[k]) for k in first):
             raise PhalanxError(
                 f"{one.label} plays {one.spec.name} and {other.label} plays {other.spec.name}, which do not "
-                f"begin alike: two teams can be watched together in one environment with the same options"
+                "start from the same states: two teams can be watched together in one environment with the "
+                "same options"
             )
 
 

@@ -21,23 +21,23 @@ MOST_ROWS = 20
 Facts = Mapping[str, Any]
 
 MEANINGS = {
-    "score": "The mean over seeds of greedy episodes with the last parameters. At the last rung these are "
-    "other episodes than before, and differ from seed to seed.",
-    "rung": "A number of env steps at which settings are compared; the best go on, the others are stopped. "
-    "How many go on was settled before the search began.",
+    "score": "The mean over seeds of greedy episodes with the last parameters. At the last rung new "
+    "episodes are used, different ones for each seed.",
+    "rung": "A number of env steps at which settings are compared; the best continue, the others are "
+    "stopped. How many continue was fixed before the search began.",
     "share of the variance": "Settings differ in their scores. An option's share is how much of that "
     "variance the option explains alone: settings are grouped by its value (a range is cut into up to five "
     "groups of equal size), and the variance between the means of the groups is divided by all variance. "
     "It is corrected for the number of groups, so that an option without effect has about 0. All settings "
     "are compared at the first rung, which all of them reached: by their score, or by the return while all "
     "scores are equal.",
-    "seeds": "The share that comes from chance alone: the spread of the seeds within a setting, divided by "
+    "seeds": "The share that is due to chance: the variance of the seeds within a setting, divided by "
     "their number.",
-    "the rest": "What options do only together, and what groups are too coarse to show.",
+    "the rest": "Interactions between options, and effects for which the groups are too coarse.",
     "may be chance": "A test of Kruskal and Wallis, corrected for the number of options (Holm), does not "
     "show an effect at 5 %.",
-    "the best score": "It is of the best of many settings, so it is too high: chance had many tries. Train "
-    "with new seeds to know how good the setting is.",
+    "the best score": "It is the maximum over many settings, so it is biased upwards. Train with new "
+    "seeds to measure how good the setting is.",
 }
 
 

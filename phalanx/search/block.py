@@ -131,7 +131,7 @@ class Block:
         if np.any(jax.device_get(carry.tally.no_action_available)):
             raise PhalanxError(
                 f"{self.shape.setup.env.spec.name} left a living agent without any available action; "
-                f"`phalanx check-env` explains the contract"
+                f"`phalanx check-env` explains the interface"
             )
         config = self.shape.setup.config
         played = self._play(carry, Purpose.CURVE, [0] * len(self.lanes), config.eval_episodes)
@@ -202,7 +202,7 @@ def gather(places: Sequence[tuple[Path, int]], like: Carry) -> Carry:
         mine = [i for i, place in enumerate(places) if place[0] == folder]
         width = len(json.loads((folder / RESULT).read_text(encoding="utf-8")))
         shapes = jax.tree.map(lambda x, n=width: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), like)
-        saved = checkpoint.choose(folder / CHECKPOINTS, use="there is no other way to go on than anew")
+        saved = checkpoint.choose(folder / CHECKPOINTS, use="it must be started again")
         carry = checkpoint.restore(saved, shapes)
         lanes = jnp.array([places[i][1] for i in mine])
         parts.append(jax.tree.map(lambda x, lanes=lanes: x[lanes], carry))

@@ -25,7 +25,7 @@ class Plan:
 
     algorithm: str
     env: str
-    preset: str = option("auto", "preset below the fixed options, as --preset")
+    preset: str = option("auto", "preset that the fixed options override, as --preset")
     settings: int | None = option(
         None,
         "settings to try (default: all of a grid of lists, or as many as the budget allows)",
@@ -39,20 +39,24 @@ class Plan:
         1, "how often settings are compared; 1: none is stopped early", at_least=1, at_most=16
     )
     factor: int = option(
-        4, "one setting in so many goes on after a rung, for so many times the steps", at_least=2
+        4,
+        "reduction factor: after each rung one setting in this many continues, for this many times the steps",
+        at_least=2,
     )
     budget: int | None = option(
-        None, "most env steps in training, over all settings and seeds; --budget overrules it", at_least=1
+        None,
+        "maximum number of env steps in training, over all settings and seeds; --budget overrides it",
+        at_least=1,
     )
     sampler: Literal["spread", "tpe"] = option(
         "spread",
-        "spread: evenly over the space, or the whole grid; tpe: rounds, each near what was good before "
+        "spread: evenly over the space, or the whole grid; tpe: in rounds, each guided by earlier results "
         "(needs the extra search)",
     )
     round: int = option(16, "settings of a round of tpe", at_least=1)
     draw: int = option(0, "random seed of the settings", at_least=0)
     at_once: int | None = option(
-        None, "most settings trained side by side (default: all of one shape)", at_least=1
+        None, "maximum number of settings trained at once (default: all of one shape)", at_least=1
     )
     metric: Literal["auto", "win_rate", "return"] = option(
         "auto", "score: greedy win_rate or return (auto: win_rate where there is one)"
@@ -184,7 +188,7 @@ def _require_free(name: str) -> None:
     """Refuse options that the plan itself sets."""
     plain = name.rpartition(".")[2]
     if not name.startswith("env.") and plain in ("steps", "seeds", "seed", "preset"):
-        raise PhalanxError(f"{plain} belongs into [plan]")
+        raise PhalanxError(f"{plain} belongs in [plan]")
 
 
 def _axes(plan: Plan, given: Mapping[str, Any]) -> tuple[tuple[Axis, ...], dict[str, str]]:

@@ -88,9 +88,9 @@ class Driver:
         if begun_again:
             note.append(
                 f"note: {begun_again} running episodes begin again from their seeds; "
-                f"everything else goes on to the bit"
+                f"everything else continues bit for bit"
             )
-        self.console.say(*note, f"going on at {self.env_steps:,} env steps", "")
+        self.console.say(*note, f"continuing at {self.env_steps:,} env steps", "")
         self.record.resumed(self.setup, self.env_steps, begun_again)
 
     def _compile(self) -> dict[str, int]:
@@ -279,7 +279,7 @@ class Driver:
         if np.any(tally.no_action_available):
             raise PhalanxError(
                 f"{self.setup.env.spec.name} left a living agent without any available action; "
-                f"`phalanx check-env` explains the contract"
+                f"`phalanx check-env` explains the interface"
             )
         for name, sums in tally.metrics.items():
             if not np.isfinite(sums).all():
@@ -379,4 +379,4 @@ def other_versions(saved: checkpoint.Checkpoint, devices: int) -> list[str]:
     if not changed:
         return []
     listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
-    return [f"note: the checkpoint was written with {listed}: the run goes on, but not to the bit"]
+    return [f"note: the checkpoint was written with {listed}: the run continues, but not bit for bit"]

@@ -106,7 +106,7 @@ def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | None:
             raise PhalanxError("side is for a run with an opponent: add --opponent, as in --opponent random")
         return None
     if isinstance(env, HostSource):
-        raise PhalanxError(f"opponents play in compiled environments, and {run.env} is a Python program")
+        raise PhalanxError(f"opponents need a compiled environment, and {run.env} is a Python environment")
     return side_of(env, run)
 
 
@@ -124,8 +124,7 @@ def place(env: Env | HostSource, given: Mapping[str, Any], name: str) -> Env | H
     if not isinstance(env, HostTask):
         what = "an object, stepped in this process" if isinstance(env, HostSource) else "compiled"
         raise PhalanxError(
-            f"{next(iter(given))} is for environments that are Python programs, named on the command line; "
-            f"{name} is {what}"
+            f"{next(iter(given))} is for Python environments that are given by name; {name} is {what}"
         )
     options = options_of(RunConfig)
     values = {PLACEMENT[each]: convert(options[each], value, "argument") for each, value in given.items()}

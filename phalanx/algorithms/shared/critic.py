@@ -23,7 +23,7 @@ CriticView = Literal["obs", "state", "state+obs"]
 class CriticConfig(PolicyConfig):
     """The options of every critic of state values."""
 
-    critic_share: str = option("same", "who shares a critic: as share, or same")
+    critic_share: str = option("same", "which agents share a critic: as share, or same (as share is set)")
     critic_view: CriticView = option("obs", "input of the critic: own observation, global state, or both")
     critic_lr: float = option(5e-4, "learning rate of the critic", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
@@ -34,10 +34,12 @@ class CriticConfig(PolicyConfig):
     )
     value_norm_decay: float = option(0.99, "decay of those statistics, for each update", at_least=0, below=1)
     target_every: int = option(
-        0, "updates between updates of a target critic, which values next observations; 0: none", at_least=0
+        0,
+        "updates between updates of a target critic, which gives the bootstrap values; 0: no target critic",
+        at_least=0,
     )
     target_rate: float = option(
-        1.0, "step of the target critic towards the critic: 1 copies it", above=0, at_most=1
+        1.0, "step size of an update of the target critic; 1 copies the critic", above=0, at_most=1
     )
 
 
@@ -84,7 +86,7 @@ class Critic:
         self.config, self.spec, self.rewards = config, spec, rewards
         if config.target_rate != 1 and not config.target_every:
             raise PhalanxError(
-                f"target_rate={config.target_rate:g} moves a target critic: add target_every=1 or omit it"
+                f"target_rate={config.target_rate:g} needs a target critic: add target_every=1 or omit it"
             )
         share = config.share if config.critic_share == "same" else config.critic_share
         self.groups = sharing.groups(share, spec, "critic_share")

@@ -29,8 +29,8 @@ class DeterministicConfig(OffPolicyActorCriticConfig):
 
     noise: float = option(
         0.1,
-        "initial exploration: deviation of the noise on continuous actions, as a share of half their range; "
-        "share of random actions if discrete",
+        "initial exploration. Continuous actions: standard deviation of the noise, relative to half their "
+        "range; discrete actions: probability of a random one",
         at_least=0,
         at_most=1,
     )

@@ -13,7 +13,7 @@ from phalanx.types import Array, Clock
 class ExplorationConfig:
     """The options of every learner that explores by epsilon."""
 
-    epsilon: float = option(1.0, "initial exploration: the share of random actions", at_least=0, at_most=1)
+    epsilon: float = option(1.0, "initial exploration: probability of a random action", at_least=0, at_most=1)
     epsilon_end: float = option(0.05, "final exploration", at_least=0, at_most=1)
     epsilon_steps: int = option(50_000, "env steps over which exploration decays", at_least=1)
     epsilon_decay: Literal["linear", "exponential"] = option(

@@ -22,7 +22,7 @@ class MixingConfig:
     mixer_hidden: int = option(32, "width of the mixing network", at_least=1, at_most=65_536)
     hyper_layers: int = option(2, "layers of the hypernetworks", at_least=1, at_most=8)
     hyper_hidden: int = option(64, "width of the hypernetworks", at_least=1, at_most=65_536)
-    positive: Literal["abs", "softplus"] = option("abs", "what makes the mixing weights positive")
+    positive: Literal["abs", "softplus"] = option("abs", "function that makes the mixing weights positive")
 
 
 def init(key: Array, config: MixingConfig, spec: EnvSpec) -> PyTree:

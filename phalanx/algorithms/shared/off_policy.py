@@ -28,12 +28,12 @@ class OffPolicyConfig(RewardScaleConfig):
     optimiser: Literal["adam", "rmsprop"] = option("adam", "optimiser")
     target_every: int = option(200, "gradient steps between updates of the target network", at_least=1)
     target_rate: float = option(
-        1.0, "step of the target network towards the network: 1 copies it", above=0, at_most=1
+        1.0, "step size of an update of the target network; 1 copies the network", above=0, at_most=1
     )
 
     warm_up: int = option(0, "env steps before learning begins", at_least=0)
     priority: float = option(
-        0.0, "exponent of prioritised replay of steps: 0 draws uniformly", at_least=0, at_most=1
+        0.0, "exponent of prioritised replay of steps; 0: uniform sampling", at_least=0, at_most=1
     )
     priority_correction: float = option(
         0.4, "exponent of the importance weights of prioritised replay", at_least=0, at_most=1

@@ -44,16 +44,16 @@ class OffPolicyActorCriticConfig(OffPolicyConfig):
     target_rate: float = with_default(OffPolicyConfig, "target_rate", 0.005)
     warm_up: int = option(1000, "env steps with random actions, before learning begins", at_least=0)
 
-    chunk: int = option(16, "steps of a sequence, with a gru", at_least=1)
+    chunk: int = option(16, "length of the sequences that a gru learns from", at_least=1)
     burn_in: int = option(
-        4, "steps at the start of a sequence that only fill the memory of a gru", at_least=0
+        4, "steps at the start of a sequence that only compute the hidden state of a gru", at_least=0
     )
     buffer: int = option(
         100_000, "capacity of the replay buffer in env steps, over all environments", at_least=1
     )
     batch_size: int = option(256, "transitions (sequences with a gru) in each gradient step", at_least=1)
     n_steps: int = option(1, "n of n-step targets", at_least=1, at_most=100)
-    critic_share: str = option("same", "who shares a critic: as share, or same")
+    critic_share: str = option("same", "which agents share a critic: as share, or same (as share is set)")
     critic_view: CriticView = option(
         "obs",
         "what the critic sees: own observation and action; the global state and all actions; or both",
@@ -61,7 +61,10 @@ class OffPolicyActorCriticConfig(OffPolicyConfig):
     critic_lr: float = option(1e-3, "learning rate of the critic (and of a mixer)", above=0)
     critic_group_lr: str = option("", "learning rates of single critics by group, as in group_lr")
     actor_every: int = option(
-        1, "gradient steps of the critic for one of the actor and the target networks", at_least=1, at_most=8
+        1,
+        "gradient steps of the critic between updates of the actor and the target networks",
+        at_least=1,
+        at_most=8,
     )
 
 

@@ -22,7 +22,7 @@ class RewardScaleConfig(TeamConfig):
     reward_norm: Literal["none", "scale", "standardise"] = option(
         "none",
         "scale divides rewards by their running standard deviation; standardise also subtracts their running "
-        "mean, which changes the task where episodes differ in length",
+        "mean, which changes the task if episodes differ in length",
     )
 
 

@@ -27,8 +27,8 @@ class TeamConfig(AlgorithmConfig):
 
     network: str = option(
         "mlp",
-        f"torso of the networks: {', '.join(TORSOS)}, or your own, module:Class; gru has a memory, cnn sees "
-        "pictures",
+        f"torso of the networks: {', '.join(TORSOS)}, or your own, module:Class; gru is recurrent, cnn is "
+        "for image observations",
     )
     hidden: int = option(64, "width of every layer", at_least=1, at_most=65_536)
     layers: int = option(2, "linear layers before the head (before the gru)", at_least=1, at_most=64)
@@ -36,38 +36,46 @@ class TeamConfig(AlgorithmConfig):
     activation: Literal["relu", "tanh"] = option("tanh", "activation function between layers")
     feature_norm: bool = option(
         False,
-        "layer-normalise the inputs; it discards their common scale and offset, which in observations "
-        "of very few entries is information",
+        "layer normalisation of the inputs; it removes their common scale and offset, which can be "
+        "information if there are very few inputs",
     )
     agent_id: bool = option(True, "add a one-hot agent id to the observation")
     last_action: bool = option(False, "add the agent's last action to the observation")
 
     normalise_obs: bool = option(
         False,
-        "normalise each entry of observations and state by its running mean and standard deviation, and clip "
-        "it at 10; agent ids, last actions and action masks stay as they are",
+        "normalise each entry of observations and state by its running mean and standard deviation, and "
+        "clip it at 10; agent ids, last actions and action masks are not normalised",
     )
     normalise_reward: bool = option(
         False,
-        "divide rewards by the running standard deviation of the discounted return, in learning only: logged "
-        "returns are raw (value_norm normalises a critic's targets instead; reward_norm divides by the "
-        "deviation of single rewards)",
+        "divide rewards by the running standard deviation of the discounted return, for learning only: "
+        "logged returns are unscaled (value_norm normalises a critic's targets instead; reward_norm "
+        "divides by the standard deviation of single rewards)",
     )
 
-    share: str = option("all", "who shares a network: all, team, type, agent, or groups of agents as 0,1;2")
+    share: str = option(
+        "all", "which agents share a network: all, team, type, agent (none), or groups such as 0,1;2"
+    )
     reward: Reward = option(
         "own", "the reward each agent learns from: its own, or the mean or sum over its team"
     )
 
-    icm: bool = option(False, "curiosity: a bonus for steps whose outcome a forward model predicts badly")
+    icm: bool = option(
+        False, "curiosity by ICM: a bonus for steps whose outcome a forward model predicts badly"
+    )
     rnd: bool = option(
-        False, "curiosity: a bonus for observations whose features, by a random network, are predicted badly"
+        False, "curiosity by RND: a bonus for observations whose random features a network predicts badly"
     )
     curiosity_weight: float | None = option(
-        None, "weight of the bonus beside the reward (default: 0.01 with icm, 1 with rnd)", above=0
+        None,
+        "weight of the curiosity bonus relative to the reward (default: 0.01 with icm, 1 with rnd)",
+        above=0,
     )
-    curiosity_lr: float = option(1e-3, "learning rate of the models of curiosity", above=0)
-    curiosity_share: str = option("same", "who shares a model of curiosity: as share, or same")
+    curiosity_lr: float = option(1e-3, "learning rate of the curiosity models", above=0)
+    curiosity_share: str = option(
+        "same", "which agents share a curiosity model: as share, or same (as share is set)"
+    )
 
     gamma: float = option(0.99, "discount factor", at_least=0, at_most=1)
     lr: float = option(5e-4, "learning rate of the actor (and of a mixer)", above=0)
@@ -219,8 +227,8 @@ def require_one_team(name: str, rewards: Rewards, spec: EnvSpec, needs_state: bo
     """Refuse environments without one reward for one team, where an algorithm learns the team's value."""
     if not spec.common_reward and rewards.reward == "own":
         raise PhalanxError(
-            f"{name} learns one value for the team, and agents of {spec.name} have rewards of their own: "
-            f"choose reward=mean or reward=sum"
+            f"{name} learns one value for the team, but agents of {spec.name} have individual rewards: "
+            "choose reward=mean or reward=sum"
         )
     if rewards.teams.count > 1:
         raise PhalanxError(

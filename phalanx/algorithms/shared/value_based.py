@@ -63,22 +63,24 @@ class ValueBasedConfig(ExplorationConfig, OffPolicyConfig):
     )
     episodes: int = option(
         32,
-        "episodes (or steps) in each gradient step; learning starts when there are as many, and an episode "
-        "of each environment",
+        "batch size of a gradient step in episodes (or steps); learning starts when the buffer has as "
+        "many, at least one episode of each environment",
         at_least=1,
     )
-    dueling: bool = option(False, "the network puts out a state value and advantages of actions")
+    dueling: bool = option(False, "the network outputs a state value and advantages of actions")
     value_loss: Literal["squared", "huber"] = option("squared", "loss of a TD error")
     huber_delta: float = option(10.0, "where the Huber loss becomes linear", above=0)
 
     target: Target = option(
         "td",
-        "value target: one-step TD, n-step TD, or lambda-returns of the actions taken (td_lambda) or of "
-        "greedy actions (q_lambda, Peng's)",
+        "value target: one-step TD, n-step TD, or lambda-returns that bootstrap from the actions taken "
+        "(td_lambda) or from greedy actions (q_lambda, Peng's)",
     )
     n_steps: int = option(5, "n of n-step targets", at_least=1)
     td_lambda: float = option(0.6, "lambda of lambda-returns", at_least=0, at_most=1)
-    double_q: bool = option(True, "choose the next action by the network, value it by the target network")
+    double_q: bool = option(
+        True, "the online network selects the next action, the target network gives its value"
+    )
 
 
 class Weights(NamedTuple):
@@ -147,11 +149,13 @@ class ValueBased(Algorithm):
         c = self.config
         if not self.by_steps:
             if c.priority:
-                raise PhalanxError("prioritised replay is of steps: add replay=steps, or leave out priority")
+                raise PhalanxError(
+                    "prioritised replay needs a replay of steps: add replay=steps, or leave out priority"
+                )
             return EpisodeReplay(self.spec, c.buffer, with_state=self.needs_state)
         if self.actor.network.memory_size:
             raise PhalanxError(
-                f"replay=steps is for networks without a memory: use network=mlp, not {c.network}"
+                f"replay=steps needs a network without memory: use network=mlp, not {c.network}"
             )
         if c.target not in ("td", "n_step"):
             raise PhalanxError(

@@ -63,7 +63,8 @@ class Wrapped(Algorithm):
         learner = self.algorithm.init(key, envs)
         if learner.replay is not None and self.replay is None:
             raise PhalanxError(
-                f"{type(self.algorithm).__name__} has a replay buffer and no `replay` to sample from it by: "
+                f"{type(self.algorithm).__name__} has a replay buffer, but no attribute `replay` to sample "
+                "from it: "
                 f"{self.options} cannot be used with it"
             )
         return without_replay(learner), learner.replay

@@ -57,11 +57,15 @@ class Battle(Env):
     """
 
     scenario: str
-    stats: Stats = option("liberty", "unit statistics: of the game data that SMAC uses, or of its successor")
+    stats: Stats = option(
+        "liberty",
+        "unit statistics: liberty: the game data that SMAC uses; lotv: changes of Legacy of the Void",
+    )
     reward: Literal["absolute", "clamped", "signed", "sparse"] = option(
         "absolute",
         "absolute: damage and kills as in SMAC (absolute change, so enemy regeneration is rewarded too); "
-        "clamped: at least 0, as in SMACv2; signed: minus own losses; sparse: only the outcome",
+        "clamped: at least 0, as in SMACv2; signed: enemy regeneration and own losses are subtracted; "
+        "sparse: only the outcome",
     )
     reward_death: float = option(10.0, "reward for each enemy killed")
     reward_win: float = option(200.0, "reward for a victory")
@@ -81,7 +85,10 @@ class Battle(Env):
         "global", "global: SMAC's state; agent: agent-specific states, as in MAPPO's paper"
     )
     starts: int = option(
-        spawn.STARTS, "number of initial states; with 1 every battle begins alike", at_least=1, at_most=4096
+        spawn.STARTS,
+        "number of initial states; with 1 all battles start from the same state",
+        at_least=1,
+        at_most=4096,
     )
     start_seed: int = option(0, "seed of the initial states", at_least=0)
     opponent: Opponent | None = None

@@ -68,8 +68,8 @@ class Adapter(HostEnv):
     variant: str
     players: int | None = option(
         None,
-        "controlled players of the left team; default: all. With fewer, the game chooses at every step which "
-        "ones they are, by how near the ball is",
+        "controlled players of the left team; default: all. With fewer, the game chooses at every step "
+        "which ones, nearest to the ball first",
         at_least=1,
         at_most=11,
     )

@@ -19,14 +19,14 @@ from phalanx.errors import PhalanxError
 from phalanx.spec import EnvSpec
 
 NAMES = {
-    "Switch2-v0": "two agents change sides through a corridor for one",
+    "Switch2-v0": "two agents change sides through a one-cell corridor",
     "Switch4-v0": "the same with four agents",
     "PredatorPrey5x5-v0": "two predators must catch a prey together",
     "PredatorPrey7x7-v0": "four predators, two preys",
     "Combat-v0": "five agents against five scripted ones",
     "TrafficJunction4-v0": "up to four cars cross a junction",
     "Lumberjacks-v0": "two agents cut down trees of different strength",
-    "Checkers-v0": "one agent likes apples, the other should leave them",
+    "Checkers-v0": "one agent is rewarded for apples, the other should leave them",
 }
 PACKAGE = "the package ma-gym, in a Python of its own: see docs/smac.md"
 

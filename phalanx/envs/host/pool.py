@@ -258,7 +258,7 @@ class LocalPool(Pool):
 def note_fault(faults: Faults, text: str, name: str) -> None:
     """Count a fault of an environment, and show it once."""
     if faults.note(text, name):
-        logger.warning("an environment failed and was made anew; its episode is lost:\n%s", text)
+        logger.warning("an environment failed and was created again; its episode is lost:\n%s", text)
 
 
 def _rows(part: range) -> slice:

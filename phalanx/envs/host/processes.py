@@ -125,7 +125,7 @@ class Process:
         code = self.process.wait()
         self._printer.join(1.0)
         ended = (
-            f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it left with exit code {code}"
+            f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
         )
         printed = "".join(self.printed).strip()
         return f"{printed}\n{ended}" if printed else ended

@@ -144,7 +144,7 @@ def describe(
     """The spec of an environment, from what `get_env_info` returns."""
     missing = [key for key in ("n_agents", "n_actions", "obs_shape", "state_shape") if key not in info]
     if missing:
-        raise PhalanxError(f"get_env_info of {name} does not say {', '.join(missing)}")
+        raise PhalanxError(f"get_env_info of {name} lacks {', '.join(missing)}")
     time_limit = time_limit or info.get("episode_limit")
     if not time_limit:
         raise PhalanxError(f"{name} has no time limit of its own: set one with --env.time_limit N")

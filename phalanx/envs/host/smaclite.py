@@ -55,7 +55,7 @@ class Adapter(SmacLike):
             raise PhalanxError(f"{name} needs {PACKAGE} ({error})") from None
         maps = {preset.map_info.name: preset.map_info for preset in MapPreset}
         if (self.variant == "custom") != bool(self.map_file):
-            raise PhalanxError(f"{name}: smaclite/custom and --env.map_file FILE belong together")
+            raise PhalanxError(f"{name}: smaclite/custom and --env.map_file FILE must be given together")
         if self.variant not in {*maps, "custom"}:
             raise PhalanxError(f"smaclite has no map {self.variant!r}.{suggest(self.variant, maps)}")
         where = {"map_file": self.map_file} if self.map_file else {"map_info": maps[self.variant]}

@@ -20,7 +20,7 @@ class StarCraft(SmacLike):
 
     variant: str
     difficulty: Literal["1", "2", "3", "4", "5", "6", "7", "8", "9", "A"] = option(
-        "7", "the game's AI that the team plays against: 1 is the easiest, 7 is very hard, 8 to A cheat"
+        "7", "difficulty of the game's AI, the opponent: 1 is the easiest, 7 is very hard, 8 to A cheat"
     )
     game_version: str = option(
         "", "version of StarCraft II, such as 4.10; empty: the latest that is installed"
@@ -32,8 +32,8 @@ class StarCraft(SmacLike):
     )
     relaunch: bool = option(
         False,
-        "launch the game for every episode, so that an episode depends on its seed alone; slow. "
-        "Otherwise episodes after the first one also depend on what was played before",
+        "launch the game for every episode, so that an episode depends only on its seed; slow. Otherwise "
+        "episodes after the first one also depend on what was played before",
     )
 
     def _prepare(

@@ -106,7 +106,7 @@ class Registered(TupleEnv):
 
     variant: str
     time_limit: int | None = option(
-        None, "steps after which an episode is cut (default: the environment's own)", at_least=1
+        None, "steps after which an episode is truncated (default: the environment's own limit)", at_least=1
     )
     extra: dict = field(default_factory=dict)
 

@@ -72,7 +72,9 @@ class Mpe(World):
     """A particle world of JaxMARL. Its `max_steps=25` allows 26 steps, and so does the default here."""
 
     time_limit: int = option(26, "steps after which an episode is truncated", at_least=1)
-    continuous_actions: bool = option(False, "accelerations instead of directions (always so in some worlds)")
+    continuous_actions: bool = option(
+        False, "accelerations instead of directions (some environments have no other actions)"
+    )
 
     @property
     def name(self) -> str:
@@ -123,7 +125,7 @@ class Matrix(World):
 class CoinGame(World):
     """The coin game: whoever takes a coin of the other's colour costs the other 2."""
 
-    games: int = option(10, "games in an episode; positions are drawn anew for each", at_least=1)
+    games: int = option(10, "games in an episode; each has new random positions", at_least=1)
     steps: int = option(10, "steps of a game", at_least=1)
     time_limit: int | None = option(
         None, "steps after which an episode is truncated (default: games x steps)", at_least=1

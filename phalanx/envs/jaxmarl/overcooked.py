@@ -76,7 +76,7 @@ class OvercookedV2(Overcooked):
         None, "cells that an agent sees in each direction (default: the whole kitchen)", at_least=1
     )
     random_reset: bool = option(False, "begin with random positions, hands and pots")
-    negative_rewards: bool = option(False, "a wrong soup costs what a right one earns")
+    negative_rewards: bool = option(False, "a wrong soup costs as much as a correct one earns")
 
     def more(self) -> dict[str, Any]:
         return {

@@ -36,9 +36,7 @@ def compare(
     """
     arms = arms or label(runs)
     if len(set(arms)) < 2:
-        raise PhalanxError(
-            f"there is only one arm, {arms[0]}: give runs of something else to compare it with"
-        )
+        raise PhalanxError(f"there is only one arm, {arms[0]}: give runs of another arm to compare it with")
     if control is not None and control not in arms:
         raise PhalanxError(f"there is no arm {control!r} to compare with.{suggest(control, arms)}")
     by_task: dict[str, list[Trained]] = {}

@@ -12,7 +12,9 @@ def require_one_kind(chosen: Mapping[str, str]) -> None:
     """Refuse to mix greedy and sampled play."""
     of_kind = {metric.partition("/")[0]: (task, metric) for task, metric in chosen.items()}
     for kind in of_kind.keys() - KINDS.keys():
-        raise PhalanxError(f"{of_kind[kind][1]} is no score: take one of eval/ (greedy) or train/ (sampled)")
+        raise PhalanxError(
+            f"{of_kind[kind][1]} is not a score: use one of eval/ (greedy) or train/ (sampled)"
+        )
     if len(of_kind) > 1:
         greedy, sampled = of_kind["eval"], of_kind["train"]
         raise PhalanxError(
@@ -34,13 +36,13 @@ def require_fair(task: str, runs: Sequence[Trained], steps: int | None) -> None:
         if steps is None and run.facts.get("status") != "finished":
             raise PhalanxError(
                 f"{run.folder} is not finished ({run.facts.get('status', 'no status')}): phalanx resume "
-                f"{run.folder}, or compare what all had by then with --steps"
+                f"{run.folder}, or compare all runs at an earlier point with --steps"
             )
         budgets = [each.config["run"]["steps"] for each in (first, run)]
         if steps is None and budgets[0] != budgets[1]:
             raise PhalanxError(
                 f"{first.folder} had {budgets[0]:,} steps on {task} and {run.folder} {budgets[1]:,}: "
-                f"compare what both had by then with --steps {min(budgets)}"
+                f"compare both at an earlier point with --steps {min(budgets)}"
             )
         reached = max((row["env_steps"] for row in run.rows), default=0)
         if steps is not None and reached < steps:

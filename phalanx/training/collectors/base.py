@@ -67,7 +67,7 @@ class Collector(ABC):
         """Release the environments. They are made anew when they are needed again."""
 
     def states(self) -> list[bytes | None]:
-        """What is not in the actors of each running episode; None where it cannot be had."""
+        """What is not in the actors of each running episode; None if there is no such state."""
         return []
 
     def restored(self, actors: PyTree, states: Sequence[bytes | None]) -> tuple[PyTree, int]:
