@@ -54,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Import the front door on first use, so that `import phalanx` itself costs nothing."""
+    """Import the public API on first use, so that `import phalanx` itself is fast."""
     if name == "Env":
         from phalanx.envs.base import Env
 

@@ -1,4 +1,4 @@
-"""The Python front door: what the command line does, and `load`, `make_env`, `check_env`."""
+"""The Python API: what the command line does, and `load`, `make_env`, `check_env`."""
 
 import contextlib
 import time
@@ -60,7 +60,7 @@ def make_env(name: str, **options: Any) -> AnyEnv:
 
 
 def check_env(env: AnyEnv) -> list[str]:
-    """Every way in which an environment breaks the contract, a sentence each; empty when it is sound."""
+    """List every violation of the environment interface, one sentence each; an empty list means none."""
     try:
         env = as_env_object(env)
     except PhalanxError as error:
@@ -108,11 +108,11 @@ def train(
 ) -> Run:
     """Train a team and return its run folder.
 
-    `env` is a name, an `Env`, or an environment of gymnasium, PettingZoo or with SMAC's methods; so is what a
-    class or function makes that is given instead. What another process can import is stepped by workers,
-    everything else in this process. `options` are those of the run (`steps`, `seeds`, `envs`, ...) and of
-    the algorithm (`lr`, `share`, ...), as on the command line. A name that both have belongs into
-    `run_options` or `algorithm_options`. `callbacks` are called at evaluations: see `phalanx.Callback`.
+    `env` is a name, an `Env`, an environment of gymnasium or PettingZoo, an object with SMAC's methods, or a
+    class or function that creates one. If another process can import it, workers step it; otherwise this
+    process does. `options` are those of the run (`steps`, `seeds`, `envs`, ...) and of the algorithm (`lr`,
+    `share`, ...), as on the command line. If both have an option of the same name, put it into `run_options`
+    or `algorithm_options`. `callbacks` are called at evaluations: see `phalanx.Callback`.
     """
     started = time.monotonic()
     command = f"phalanx.train({algorithm!r}, {env!r}, ...)"
@@ -161,11 +161,11 @@ def resume(
     callbacks: Sequence[Callback] = (),
     quiet: bool = False,
 ) -> Run:
-    """Continue a run where it stopped, or continue it to another budget of `steps`.
+    """Continue a run where it stopped, or extend it to a larger budget of `steps`.
 
-    The result equals a run with that budget from the start. Where learning rates decay over the budget this
-    is impossible and refused; with the old budget as `lr_horizon` they stay at their final values, if these
-    are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `devices`,
+    The result equals a run that had this budget from the start. If learning rates decay over the budget this
+    is impossible and an error; with `lr_horizon` set to the old budget they stay at their final values, if
+    these are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `devices`,
     `workers`, `worker_python` and `step_timeout` replace those of the run. Its results do not depend on
     workers; on another number of devices sums are rounded differently.
     """
@@ -209,12 +209,11 @@ def evaluate(
     worker_python: str | None = None,
     step_timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Play episodes and average them: greedy ones, or with `greedy=False` actions drawn as in training.
+    """Play episodes and average them: greedily, or with `greedy=False` with actions sampled as in training.
 
-    `run` is a run folder, or the name of an algorithm to be evaluated untrained (such as `random`)
-    in the environment `env`, a name with `env_options` or an object. `which` is as in `load`; `seed`
-    picks the episodes. `workers`, `worker_python` and `step_timeout` are as in training, for an untrained
-    algorithm: a run has its own.
+    `run` is a run folder, or the name of an untrained algorithm (such as `random`), which plays in the
+    environment `env`: a name with `env_options`, or an object. `which` is as in `load`; `seed` selects the
+    episodes. `workers`, `worker_python` and `step_timeout` are for untrained algorithms; a run has its own.
     """
     where = {"workers": workers, "worker_python": worker_python, "step_timeout": step_timeout}
     where = {name: value for name, value in where.items() if value is not None}
@@ -251,9 +250,9 @@ def load(
 ) -> Policy:
     """Load a trained team from its run folder: `actions, memory = load(run).act(obs, memory, avail)`.
 
-    `which` takes the parameters that did `best` in an evaluation (the default), or the `last` ones
-    (the default where the environment has more than one team); `trained_seed` one of
-    the seeds that were trained together (default: the first).
+    `which` selects the parameters that were `best` in an evaluation (the default) or the `last` ones (the
+    default if the environment has more than one team). `trained_seed` selects one of the seeds of the run
+    (default: the first).
     """
     setup, params = team_of(run, env, which, trained_seed, checkpoint)
     return Policy(setup.env.spec, setup.algorithm, params, setup.env)
@@ -277,12 +276,12 @@ def watch(
 ) -> list[Path]:
     """Play a team greedily and write one HTML page that shows it; returns the files.
 
-    `run` is a run folder, or an algorithm to be watched untrained (such as `heuristic`) in `env`. `other` is
-    a second one, shown beside it from the same starts. `seed` picks the episodes, `trained_seed` one of the
-    seeds that were trained together; `which` and `checkpoint` are as in `load`. `out` is the page (default:
-    RUN/watch.html), and films stand beside it.
+    `run` is a run folder, or an untrained algorithm (such as `heuristic`), which plays in `env`. `other` is a
+    second one, shown next to it from the same initial states. `seed` selects the episodes, `trained_seed` one
+    of the seeds of the run; `which` and `checkpoint` are as in `load`. `out` is the page (default:
+    RUN/watch.html); films are written next to it.
 
-    `run` may also be a file that `StarCraft2Env.save_replay()` wrote: that episode is shown, as it was saved.
+    `run` may also be a file that `StarCraft2Env.save_replay()` wrote: that episode is shown.
     """
     from phalanx.report import film
     from phalanx.report.page import require_same_starts
@@ -348,7 +347,8 @@ def record(
 ) -> Path:
     """Play a team and write its trajectories to a file that `load_trajectories` reads; returns the file.
 
-    `greedy=False` draws actions as training does. The rest is as in `watch`; see `docs/watching.md`.
+    `greedy=False` samples actions as in training. The other arguments are those of `watch`; see
+    `docs/watching.md`.
     """
     episodes, seed, path = _whole("episodes", episodes, 1), _whole("seed", seed, 0), Path(out)
     if path.suffix != ".npz":
@@ -371,7 +371,7 @@ def export(
     trained_seed: int | None = None,
     checkpoint: str | None = None,
 ) -> Path:
-    """Write a trained team to one file that `load_team` reads, without anything of its training."""
+    """Write a trained team to one file that `load_team` reads: only what is needed for acting."""
     setup, params = team_of(run, env, which, trained_seed, checkpoint)
     if Path(out).suffix != ".zip":
         raise PhalanxError(f"a team is written to a file that ends in .zip, not to {out}")

@@ -1,6 +1,6 @@
 """Callbacks: your own code at the evaluations of a run: `phalanx.train(..., callbacks=[MyCallback()])`.
 
-Nothing returns to Python between two evaluations, so that is when callbacks are called.
+Training is compiled and returns to Python only at evaluations, so callbacks are called there.
 """
 
 import math
@@ -46,19 +46,19 @@ class Callback:
     """Your own code in a run. Override what you need."""
 
     def on_start(self, folder: Path) -> None:
-        """Before the first evaluation, also of a run that is resumed."""
+        """Called before the first evaluation, also when a run is resumed."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """After each evaluation. `raise StopTraining(reason)` ends the training."""
+        """Called after each evaluation. `raise StopTraining(reason)` ends the training."""
 
     def on_end(self, folder: Path, final: dict[str, Any]) -> None:
-        """After the final evaluation, whose results are `final["last"]` and `final["best"]`."""
+        """Called after the final evaluation, whose results are `final["last"]` and `final["best"]`."""
 
 
 class EarlyStopping(Callback):
     """Stop when a metric reaches a `target`, or has not improved for `patience` evaluations.
 
-    It is the mean over the seeds, and higher is better: `EarlyStopping("eval/win_rate", target=0.95)`.
+    The metric is the mean over seeds, and higher is better: `EarlyStopping("eval/win_rate", target=0.95)`.
     Evaluations in which it has no value yet do not count.
     """
 
@@ -85,7 +85,7 @@ class EarlyStopping(Callback):
 
 
 def require_callbacks(callbacks: Sequence[Callback]) -> None:
-    """Refuse what is not a list of callbacks."""
+    """Raise an error if this is not a list of callbacks."""
     if not isinstance(callbacks, Sequence):
         raise PhalanxError(f"callbacks must be a list of callbacks, not {callbacks!r}")
     for each in callbacks:

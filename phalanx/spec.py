@@ -1,4 +1,4 @@
-"""What an environment says of itself. Without JAX, because workers of host environments import it."""
+"""The spec of an environment. It does not import JAX, because workers of Python environments import it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 
 class ScriptedTeam(Protocol):
-    """A team that an environment brings along, to measure learning against."""
+    """A scripted team that comes with an environment, as a baseline."""
 
     def memory(self, batch: int) -> Any:
         """What it remembers before an episode, (B, ...)."""
@@ -24,7 +24,7 @@ class ScriptedTeam(Protocol):
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment says of itself before it is run.
+    """Names, sizes and properties of an environment.
 
     Agents with fewer observation entries or actions than the largest are padded: padded entries
     are zero, padded actions are never available.
@@ -33,30 +33,31 @@ class EnvSpec:
     name: str
     agents: tuple[str, ...]
     agent_types: tuple[str, ...]
-    """One type an agent: what `share=type` groups by."""
+    """The type of each agent: `share=type` groups by it."""
     obs_features: tuple[tuple[str, ...], ...]
     """For each agent, a name for each of its observation entries (before padding); empty with `obs_shape`."""
     state_features: tuple[str, ...]
     action_counts: tuple[int, ...]
-    """For each agent, how many actions it has, or how many entries its continuous one (before padding)."""
+    """For each agent, its number of discrete actions, or the size of its continuous action (before
+    padding)."""
     time_limit: int
-    """Steps after which an episode is cut (`truncated`)."""
+    """Steps after which an episode is truncated."""
     common_reward: bool = True
     """Whether every agent always gets the same reward."""
     has_win: bool = False
     """Whether `info["won"]` says that an episode was won."""
     agent_state: bool = False
-    """Whether each agent has its own state, (A, X), rather than all one, (X,)."""
+    """Whether each agent has its own state, (A, X), instead of one common state, (X,)."""
     action_kind: Literal["discrete", "continuous"] = "discrete"
     """Actions are (A,) int32, or (A, U) float32."""
     action_range: tuple[float, float] = (-1.0, 1.0)
-    """Within which every entry of a continuous action lies; what is beyond is clipped."""
+    """The range of every entry of a continuous action; values beyond it are clipped."""
     teams: tuple[str, ...] = ()
-    """One team an agent, where there is more than one: whose reward a team's mean or sum is taken over."""
+    """The team of each agent, if there is more than one: team rewards are means or sums over a team."""
     agents_end: bool = False
-    """Whether agents end one by one, each with its own rewards: `TimeStep.agent_terminated` says who has."""
+    """Whether agents' episodes end separately, with individual rewards: see `TimeStep.agent_terminated`."""
     script: ScriptedTeam | None = None
-    """What `phalanx eval heuristic` plays."""
+    """The scripted team that `phalanx eval heuristic` plays."""
     action_names: tuple[tuple[str, ...], ...] = ()
     """For each agent, a name for each of its actions, or entries of a continuous one; empty without names."""
     obs_shape: tuple[int, ...] | None = None

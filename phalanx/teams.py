@@ -1,8 +1,8 @@
 """A trained team that acts, and the one file that it travels in.
 
 `team.zip` holds `team.json` (what the team is: algorithm, options, the environment's spec, a checksum),
-`params.npz` (its parameters as plain arrays) and a README. Nothing in it is pickled, and nothing of the
-environment is needed to load it: the spec says what goes in and what comes out.
+`params.npz` (its parameters as plain arrays) and a README. Nothing in it is pickled, and the environment is
+not needed to load it: the spec describes the inputs and outputs.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from phalanx.types import Array, EnvSpec, Observation, PyTree
 
 
 class Policy:
-    """A trained team that acts: all that is needed to use it, and nothing of its training."""
+    """A trained team that acts, without the parts that are only needed for training."""
 
     def __init__(
         self, spec: EnvSpec, algorithm: Algorithm, params: PyTree, env: Env | HostSource | None = None
@@ -69,12 +69,12 @@ class Policy:
     ) -> tuple[np.ndarray, PlayerMemory]:
         """Choose an action for every agent; returns (actions, memory).
 
-        `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment gives it; a picture has
-        the spec's `obs_shape` in place of (O,), and its `obs_dtype`. Give the
-        returned memory back on the next step, and None on the first step of an episode. Where many episodes
-        are played at once and end one by one, `first` (B,) says which of them begin with this step: their
-        memory is cleared. `avail` (..., A, U) defaults to every action, `alive` (..., A) to everyone. `state`
-        (..., X) is needed if `acts_on` says so. With `greedy=False` actions are drawn at random, with `key`.
+        `obs` is (A, O), or (B, A, O) for many episodes at once, as the environment returns it; pictures have
+        the spec's `obs_shape` instead of (O,), and its `obs_dtype`. `memory` is None on the first step of an
+        episode, and then the memory that the previous call returned. If many episodes are played at once,
+        `first` (B,) marks those that begin with this step: their memory is cleared. `avail` (..., A, U)
+        defaults to all actions, `alive` (..., A) to all agents. `state` (..., X) is needed if `acts_on`
+        contains it. With `greedy=False` actions are sampled with `key`.
         """
         single = np.ndim(obs) == 1 + len(self.spec.obs_array)
         obs, avail, alive = self._shaped(obs, avail, alive)
@@ -179,7 +179,7 @@ def save(path: Path, setup: Setup, params: PyTree) -> None:
 
 
 def load_team(path: str | Path) -> Policy:
-    """Load a team that `phalanx export` wrote; it acts as what `load` gives does."""
+    """Load a team that `phalanx export` wrote; it acts like the team that `load` returns."""
     device.configure()
     manifest, arrays = _read(Path(path))
     try:

@@ -1,4 +1,4 @@
-"""The words that every part of phalanx shares.
+"""The data types that every part of phalanx uses.
 
 Axis letters, used in every docstring: S seeds, T time, B environments, A agents, O observation
 entries, X state entries, U actions, G parameter groups, H memory entries.
@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What can be seen before acting: (..., A, O), (..., X), (..., A, U), (..., A)."""
+    """The input of an actor or critic: (..., A, O), (..., X), (..., A, U), (..., A)."""
 
     obs: Any
     """(..., A, O); of pictures (..., A, *obs_shape) as environments give them, a `Picture` for networks"""
@@ -35,25 +35,25 @@ class Observation(NamedTuple):
     avail: Array
     """bool: the actions an agent may take now; of a continuous one, the entries that are its own."""
     alive: Array
-    """bool: agents that still act. The dead stay in the arrays; no policy learns from what they do. Values of
-    the dead are learnt where their team goes on to earn: a sacrifice is worth what it earns after it."""
+    """bool: agents that still act. Dead agents stay in the arrays; no policy learns from their actions. Their
+    values are learnt if their team can still earn rewards: a sacrifice is worth what it earns later."""
 
 
 class TimeStep(NamedTuple):
-    """What one environment step says. There is no `done`: ending and being cut are two things."""
+    """The result of one environment step. There is no `done`: termination and truncation are separate."""
 
     observation: Observation
     """The true one after the step, also at the end of an episode: never that of the next episode."""
     reward: Array
     """(..., A) float32"""
     terminated: Array
-    """(...) bool: the task itself ended; nothing is worth anything after this."""
+    """(...) bool: the task itself ended; the value after this step is 0."""
     truncated: Array
-    """(...) bool: the episode was cut; the future would have been worth something."""
+    """(...) bool: the episode was cut off; values are bootstrapped."""
     info: dict[str, PyTree]
     agent_terminated: Array | None = None
-    """(..., A) bool where the spec says `agents_end`: whose own task is over, from the step on that ended it.
-    Such an agent is dead and gets no more rewards, while the others go on."""
+    """(..., A) bool if the spec sets `agents_end`: agents whose own task is over, from the step that ended it
+    on. Such an agent is dead and gets no more rewards, while the others continue."""
 
 
 class Transition(NamedTuple):
@@ -92,9 +92,10 @@ def is_key(x: Any) -> bool:
 
 
 class Clock(NamedTuple):
-    """Where the run stands, counted in env steps so that the number of environments is only speed."""
+    """Progress of the run in env steps, so that schedules do not depend on the number of environments."""
 
     env_steps: Array
     """() float32, for schedules"""
     budget: Array
-    """() float32: env steps that the run has in all; who reads it must declare `Algorithm.uses_budget`"""
+    """() float32: the budget of the run in env steps; an algorithm that reads it must set
+    `Algorithm.uses_budget`"""

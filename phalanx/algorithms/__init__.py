@@ -1,1 +1,1 @@
-"""One file an algorithm: what its paper adds. Algorithms never import each other."""
+"""One file per algorithm, with what its paper adds. Algorithms never import each other."""

@@ -1,8 +1,8 @@
 """The algorithm contract: a frozen config and the pure functions `init`, `act` and `update`.
 
 The training loop collects a rollout of `steps_per_update` env steps with `act`, passes it to `update`, and
-repeats. An algorithm on replay keeps its buffer in its learner and samples from it in `update`. `act` is the
-same function in training, evaluation, recording and exported policies.
+repeats. An algorithm with a replay buffer keeps it in its learner and samples from it in `update`. `act` is
+the same function in training, evaluation, recording and exported policies.
 """
 
 import copy
@@ -30,7 +30,7 @@ class AlgorithmConfig:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether no option names code outside of phalanx, such as a network of the user's own."""
+        """Whether no option names code outside of phalanx, such as the user's own network."""
         return True
 
 
@@ -50,7 +50,7 @@ class Learner(Protocol):
 
     @property
     def replay(self) -> PyTree:
-        """Steps that are kept to be sampled again; None without a replay buffer.
+        """The contents of the replay buffer; None without one.
 
         It is large and only needed to continue training, so it has its own file in a checkpoint.
         """
@@ -145,7 +145,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def policy(self, learner: Any) -> PyTree:
-        """What `actor.act` needs of the learner, and all that an exported policy holds."""
+        """The part of the learner that `actor.act` needs. An exported policy contains nothing else."""
 
     @abstractmethod
     def update(
@@ -161,7 +161,7 @@ class Algorithm(ABC):
 
     @property
     def uses_budget(self) -> bool:
-        """Whether updates depend on `Clock.budget`: a run with a larger budget is then another run."""
+        """Whether updates depend on `Clock.budget`. If so, a run cannot be extended to a larger budget."""
         return any(each.rates.use_budget for each in self.optimisers)
 
     def networks(self, learner: Any) -> Mapping[str, RoleParameters]:

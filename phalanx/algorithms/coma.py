@@ -1,4 +1,4 @@
-"""COMA: an actor-critic for a team that asks what would have come of each agent's other actions.
+"""COMA: an actor-critic for a team with a counterfactual baseline for each agent.
 
 Foerster et al. 2018, "Counterfactual Multi-Agent Policy Gradients", https://arxiv.org/abs/1705.08926
 """
@@ -87,7 +87,7 @@ class COMALearner(NamedTuple):
 
 
 class COMAActor(PolicyActor):
-    """A softmax policy of which the share epsilon is uniform."""
+    """A softmax policy, mixed with a uniform one with weight epsilon."""
 
     def act(
         self,
@@ -110,7 +110,7 @@ class COMAActor(PolicyActor):
 
 
 class COMA(Algorithm):
-    """The counterfactual advantage, with a critic of all actions of one agent, the others' being fixed."""
+    """The counterfactual advantage: the critic values all actions of one agent, the others' stay fixed."""
 
     Config = COMAConfig
     config: COMAConfig
@@ -218,8 +218,8 @@ class COMA(Algorithm):
     def targets(self, learner: COMALearner, rollout: Transition, key: Array) -> Array:
         """TD(lambda) targets from the target critic, (T, B, A).
 
-        After a step comes what the team did next; where an episode was cut and at the end of the rollout
-        nobody knows that, and the actions are drawn from the policy at what was truly seen.
+        The next actions are those that the team took. At truncation and at the end of the rollout they are
+        unknown, and are sampled from the policy at the true next observation.
         """
         params, seen, then = learner.actor.params, rollout.observation, rollout.next_observation
         _, memories = self.actor.outputs(params, seen.obs, rollout.memory[0], rollout.first)
@@ -241,7 +241,7 @@ class COMA(Algorithm):
         target: Array,
         valid: Array | None = None,
     ):
-        """How far Q of what was done is from its target; each group's mean, summed."""
+        """The error of Q of the actions taken; each group's mean, summed."""
         error = distributions.chosen(self.q_values(params, observation, action), action) - target
         counted = among(valid, self.rewards.valued(observation.alive))
         means = masks.grouped_mean(losses.squared(error), counted, self.critic_groups.membership)
@@ -267,7 +267,7 @@ class COMA(Algorithm):
         }
 
     def learn_from_replay(self, learner: COMALearner, rollout: Transition, key: Array, clock: Clock):
-        """Keep the episodes of a rollout, and learn from some that are drawn, once there are enough."""
+        """Add a rollout to the replay buffer, and learn from sampled episodes once there are enough."""
         count, (draw_key, key) = self.config.episodes, jax.random.split(key)
         kept = self.replay.add(learner.replay, rollout)
         drawn = self.replay.take(kept, self.replay.draw(kept, draw_key, count))
@@ -365,18 +365,18 @@ class COMA(Algorithm):
 
 
 def among(valid: Array | None, counted: Array) -> Array:
-    """What is counted (..., A) of the steps that are valid (...); all are if that is None."""
+    """`counted` (..., A), restricted to valid steps (...); None: all steps are valid."""
     return counted if valid is None else counted & valid[..., None]
 
 
 def floored(logits: Array, avail: Array, epsilon: Array | float) -> Array:
-    """Log-probabilities of a policy of which the share `epsilon` is uniform: (..., U)."""
+    """Log-probabilities of a policy mixed with a uniform one with weight `epsilon`: (..., U)."""
     policy = jax.nn.softmax(distributions.mask_logits(logits, avail))
     return distributions.explored(policy, avail, epsilon)
 
 
 def counterfactual_advantage(q: Array, log_policy: Array, avail: Array, action: Array) -> Array:
-    """Q of what was done, less the mean Q of all that might have been: (..., U), (...) -> (...)."""
+    """Q of the action taken minus the mean of Q under the policy: (..., U), (...) -> (...)."""
     baseline = jnp.where(avail, jnp.exp(log_policy) * q, 0.0).sum(-1)
     return distributions.chosen(q, action) - baseline
 

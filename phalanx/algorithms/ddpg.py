@@ -1,4 +1,4 @@
-"""DDPG: deterministic policy gradients on replay. `ddpg` is independent, `maddpg` has centralised critics.
+"""DDPG: off-policy deterministic policy gradients. `ddpg` is independent, `maddpg` has centralised critics.
 
 Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", https://arxiv.org/abs/1509.02971.
 Lowe et al. 2017, "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments",
@@ -19,13 +19,13 @@ NAMES = {
 
 @dataclass(frozen=True)
 class MADDPGConfig(DeterministicConfig):
-    """The critics see the global state, the own observation and all actions."""
+    """The critics see the global state, the agent's own observation and all actions."""
 
     critic_view: CriticView = with_default(DeterministicConfig, "critic_view", "state+obs")
 
 
 class DDPG(Deterministic):
-    """One critic for each agent, whose value of its own action the actor climbs; others do as replayed."""
+    """Each actor maximises its critic's value of its own action; the others' actions come from the replay."""
 
 
 ALGORITHMS = {"ddpg": DDPG, "maddpg": DDPG}

@@ -1,8 +1,8 @@
 """DDQN: double Q-learning on a replay of steps, for one agent or independent ones.
 
 Van Hasselt et al. 2016, "Deep Reinforcement Learning with Double Q-learning",
-https://arxiv.org/abs/1509.06461. It is IQL with the defaults that one agent needs; `--dueling`,
-`--target n_step` and `--priority 0.6` add what Rainbow (https://arxiv.org/abs/1710.02298) combines.
+https://arxiv.org/abs/1509.06461. It is IQL with defaults for one agent; `--dueling`, `--target n_step` and
+`--priority 0.6` add parts of Rainbow (https://arxiv.org/abs/1710.02298).
 """
 
 from dataclasses import dataclass

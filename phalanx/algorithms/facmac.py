@@ -23,9 +23,9 @@ class FACMACConfig(MixingConfig, DeterministicConfig):
 
 
 class FACMAC(Deterministic):
-    """Each agent's critic values its own action, a mixer makes the team's value of them.
+    """Each agent's critic values its own action, and a mixer combines these values into the team's value.
 
-    The actors follow its gradient together: the others' actions are those of their policies, not as replayed.
+    All actors follow its gradient together: all actions come from the current policies, not from the replay.
     """
 
     Config = FACMACConfig

@@ -7,7 +7,7 @@ from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, Scripted
 
 
 class ScriptedActor(Actor):
-    """Plays a script, which may look at the global state."""
+    """Plays a script, which may use the global state."""
 
     def __init__(self, script: ScriptedTeam):
         self.script = script

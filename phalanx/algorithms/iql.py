@@ -1,7 +1,7 @@
-"""IQL: every agent learns the values of its own actions, as if the others were part of the world.
+"""IQL: every agent learns the values of its own actions and treats the others as part of the environment.
 
-Tan 1993, "Multi-Agent Reinforcement Learning: Independent vs. Cooperative Agents"; with deep networks as
-Tampuu et al. 2017, https://arxiv.org/abs/1511.08779, have it.
+Tan 1993, "Multi-Agent Reinforcement Learning: Independent vs. Cooperative Agents"; with deep networks as in
+Tampuu et al. 2017, https://arxiv.org/abs/1511.08779.
 """
 
 from phalanx.algorithms.shared.value_based import ValueBased

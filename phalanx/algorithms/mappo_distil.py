@@ -1,10 +1,10 @@
-"""MAPPO-distil: MAPPO whose policy network learns from the value network, once both are trained apart.
+"""MAPPO-distil: MAPPO with separate policy and value networks, and distillation of the second into the first.
 
 The scheme of Aitchison and Sweetser 2022, "DNA: Proximal Policy Optimization with a Dual Network
 Architecture", https://arxiv.org/abs/2206.10027, for a team. Each rollout has three phases. The policy phase
 optimises the clipped surrogate, with a small lambda. The value phase trains the value network, with a large
 lambda. The distillation phase trains a value head of the policy network to predict the value network's
-output, while a KL term keeps the policy where it is.
+output, while a KL term keeps the policy close to what it was.
 """
 
 from dataclasses import dataclass
@@ -158,7 +158,7 @@ class MAPPODistil(ActorCritic):
         return self.value_loss(params, batch, memory, self.config.clip if self.config.value_clip else None)
 
     def distil_loss(self, params: PyTree, data: PyTree, memory: Array) -> tuple[Array, dict[str, Array]]:
-        """The value head's error and the KL from the policy before; each group's mean, summed."""
+        """The value head's error and the KL from the policy before this phase; each group's mean, summed."""
         batch, before, target = data
         seen = batch.observation
         out, value, _ = self.actor.heads(params, seen.obs, memory, batch.first)

@@ -1,4 +1,4 @@
-"""QMIX: the team's value is a monotonic mixture of the agents' values, with weights made from the state.
+"""QMIX: the team's value is a monotonic mixture of the agents' values, with weights computed from the state.
 
 Rashid et al. 2018, "QMIX: Monotonic Value Function Factorisation for Deep Multi-Agent Reinforcement
 Learning", https://arxiv.org/abs/1803.11485; the fine-tuned settings are those of Hu et al. 2021,

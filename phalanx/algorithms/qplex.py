@@ -1,4 +1,4 @@
-"""QPLEX: the team's advantage is a sum of the agents' advantages, weighed by state and actions.
+"""QPLEX: the team's advantage is a sum of the agents' advantages, weighted by state and actions.
 
 Wang et al. 2021, "QPLEX: Duplex Dueling Multi-Agent Q-Learning", https://arxiv.org/abs/2008.01062
 """
@@ -26,7 +26,7 @@ class QPLEXConfig(ValueBasedConfig):
 
 
 class QPLEX(ValueBased):
-    """Q_tot = sum of V_i + sum of lambda_i A_i, with V_i and A_i as the state transforms them."""
+    """Q_tot = sum of V_i + sum of lambda_i A_i, where V_i and A_i are transformed by the state."""
 
     Config = QPLEXConfig
     config: QPLEXConfig

@@ -1,4 +1,4 @@
-"""Random: every agent draws one of its available actions. The baseline that learning must beat."""
+"""Random: every agent samples one of its available actions. The baseline that learning must beat."""
 
 import jax
 import jax.numpy as jnp

@@ -1,8 +1,8 @@
-"""SAC: maximum entropy actor-critic on replay, with a learnt temperature. `masac` has centralised critics.
+"""SAC: off-policy maximum entropy actor-critic, with a learnt temperature. `masac` has centralised critics.
 
 Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications", https://arxiv.org/abs/1812.05905; for
-discrete actions Christodoulou 2019, https://arxiv.org/abs/1910.07207: critics value every action, and means
-over the policy are exact. In a team each agent is as random as its own temperature pays for.
+discrete actions Christodoulou 2019, https://arxiv.org/abs/1910.07207: critics value every action, and
+expectations over the policy are exact. Each group of agents has its own temperature.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class SACConfig(OffPolicyActorCriticConfig):
 
 @dataclass(frozen=True)
 class MASACConfig(SACConfig):
-    """The critics see the global state, the own observation and all actions."""
+    """The critics see the global state, the agent's own observation and all actions."""
 
     critic_view: CriticView = with_default(SACConfig, "critic_view", "state+obs")
 
@@ -123,7 +123,7 @@ class SAC(OffPolicyActorCritic):
         return sharing.to_agents(self.actor_groups, jnp.exp(learner.own.params))
 
     def target_entropy(self, avail: Array) -> Array:
-        """What an agent with these actions aims at, (..., U) -> (...)."""
+        """The target entropy of an agent with these actions, (..., U) -> (...)."""
         entries = avail.sum(-1)
         return self.aim * (jnp.log(jnp.maximum(entries, 1)) if self.discrete else entries)
 
@@ -177,7 +177,7 @@ class SAC(OffPolicyActorCritic):
         return distributions.chosen(q, batch.action)
 
     def actor_loss(self, params: PyTree, learner: OffPolicyLearner, batch: Transition, key: Array):
-        """alpha log pi - min Q of the agent's own action; the others' are as replayed."""
+        """alpha log pi - min Q of the agent's own action; the others' actions come from the replay."""
         seen, temperature = batch.observation, self.temperature(learner)
         out, _ = self.outputs(params, batch)
         taken = self.code.encode(batch.action, seen.avail)

@@ -38,13 +38,13 @@ class TD3Config(DeterministicConfig):
 
 @dataclass(frozen=True)
 class MATD3Config(TD3Config):
-    """The critics see the global state, the own observation and all actions."""
+    """The critics see the global state, the agent's own observation and all actions."""
 
     critic_view: CriticView = with_default(TD3Config, "critic_view", "state+obs")
 
 
 class TD3(Deterministic):
-    """The smaller of two critics' values is the target, around the target policy's action."""
+    """DDPG whose target is the smaller value of two critics, at the target policy's action with noise."""
 
     Config = TD3Config
     config: TD3Config

@@ -1,1 +1,1 @@
-"""Simulators. An author writes the rules; everything around them lives in `wrappers`."""
+"""Simulators. An environment contains only its rules; everything else is added by `wrappers`."""

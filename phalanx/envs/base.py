@@ -1,4 +1,4 @@
-"""The environment contract: a spec, `reset` and `step`, all pure. Authors write rules and nothing else."""
+"""The environment interface: a spec and the pure functions `reset` and `step`."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -10,17 +10,17 @@ from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 
 class Env(ABC):
-    """A team task for A agents, written as pure functions of a state that is any pytree of arrays.
+    """A task for A agents, written as pure functions of a state that can be any pytree of arrays.
 
-    A subclass gives `spec`, `reset` and `step` and never resets itself, counts the time limit,
-    batches, or adds agent ids: `phalanx.envs.wrappers` does that. It is best written as a frozen
-    dataclass, whose fields then are its options on the command line (`--env.FIELD`).
+    A subclass defines `spec`, `reset` and `step`. It does not reset itself, count the time limit, handle
+    batches or add agent ids: `phalanx.envs.wrappers` does that. Write it as a frozen dataclass; its fields
+    are then options on the command line (`--env.FIELD`).
     """
 
     @property
     @abstractmethod
     def spec(self) -> EnvSpec:
-        """What the environment says of itself."""
+        """Names, sizes and properties of the environment."""
 
     @abstractmethod
     def reset(self, key: Array) -> tuple[PyTree, TimeStep]:
@@ -28,7 +28,8 @@ class Env(ABC):
 
     @abstractmethod
     def step(self, key: Array, state: PyTree, actions: Array) -> tuple[PyTree, TimeStep]:
-        """Play one step with `actions`, (A,) or continuous (A, U). What the dead choose must not matter."""
+        """Play one step with `actions`, (A,) or continuous (A, U). Those of dead agents must have no
+        effect."""
 
     def frame(self, state: PyTree) -> dict[str, Any] | None:
         """Describe `state` for a viewer; None when there is nothing to draw."""
@@ -47,11 +48,11 @@ class Env(ABC):
         agent_terminated: Array | None = None,
         **info: Array,
     ) -> TimeStep:
-        """Build a time step, filling in what the environment has nothing to say about.
+        """Build a time step, with defaults for what is not given.
 
-        Without `state` the global state is all observations in a row; without `alive` all agents
-        live; without `avail` every action that is not padding may be taken. A scalar reward is
-        every agent's. A picture keeps its dtype; in a state made of pictures uint8 is scaled to [0, 1].
+        The default `state` is the concatenation of all observations. By default all agents are alive, and all
+        actions that are not padding are available. A scalar reward is given to every agent. Pictures keep
+        their dtype; in a state made of pictures uint8 is scaled to [0, 1].
         """
         n = self.spec.n_agents
         # Numbers between 0 and 1 would be lost as uint8: `check` says so, rather than a cast.
@@ -80,7 +81,7 @@ def own_actions(spec: EnvSpec) -> np.ndarray:
 
 
 def no_action(spec: EnvSpec) -> Array:
-    """What stands for the action before the first: (A,) of -1, or (A, U) of zeros."""
+    """The last action before the first step: (A,) of -1, or (A, U) of zeros."""
     if spec.action_kind == "continuous":
         return jnp.zeros((spec.n_agents, spec.n_actions))
     return jnp.full(spec.n_agents, -1, jnp.int32)
@@ -92,7 +93,7 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def joint_features(agents: tuple[str, ...], obs_features: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """Name the entries of the default state: all (padded) observations in a row."""
+    """Name the entries of the default state, the concatenation of all (padded) observations."""
     width = max(len(names) for names in obs_features)
     return tuple(
         f"{agent}:{names[i] if i < len(names) else 'padding'}"

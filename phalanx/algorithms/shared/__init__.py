@@ -1,1 +1,1 @@
-"""Learners that several algorithms are small variations of."""
+"""The common parts of several algorithms."""

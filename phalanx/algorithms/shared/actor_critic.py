@@ -1,12 +1,13 @@
-"""Policy gradients on rollouts: actors, critics of state values, and how rollouts become minibatches.
+"""On-policy policy gradients: actors, state-value critics, and how rollouts become minibatches.
 
 `ActorCritic` is the learner that PPO, A2C and MAPPO-distil have in common. It is made of a `PolicyActor`, a
 `Critic` and `Chunks`; COMA uses the first and the last as well. An algorithm adds its
 `advantages_and_targets`, its losses and its `update`.
 
-Losses and advantage statistics are computed for each group of agents on its own. Rollouts are cut into chunks
-of `chunk` steps (1 without recurrence), each with the memory that was held when it was played. Agents stay
-together in a chunk, so that a critic with a common view is computed once for each environment.
+Losses and advantage statistics are computed for each group of agents separately. Rollouts are split into
+chunks of `chunk` steps (1 without recurrence), each with the hidden state that was stored when it was
+collected. Agents stay together in a chunk, so that a critic of the common state is evaluated once for each
+environment.
 """
 
 from abc import abstractmethod
@@ -154,8 +155,8 @@ class ActorCritic(Algorithm):
     ) -> tuple[Array, TargetCritic | tuple[()]]:
         """Normalised values of the true next observations, (T, B, A), and the target critic that gave them.
 
-        `memories` (T, B, V, H) are the critic's after each step. A target critic moves before it is asked,
-        so that it is due after every `target_every` updates of whichever algorithm.
+        `memories` (T, B, V, H) are the critic's after each step. The target critic is updated before it is
+        used, so that it changes after every `target_every` updates in all algorithms.
         """
         then, target = rollout.next_observation, learner.target
         if not isinstance(target, TargetCritic):
@@ -251,7 +252,7 @@ class ActorCritic(Algorithm):
     def metrics_by_group(
         self, actor: Mapping[str, Array], critic: Mapping[str, Array], clock: Clock
     ) -> dict[str, Array]:
-        """What is logged of the groups of actors and of critics, from values (G,); also learning rates."""
+        """Scalars to log for the groups of actors and of critics, from values (G,); also learning rates."""
         actor_lr, critic_lr = (each.rates.at(clock) for each in (self.actor_optimiser, self.critic_optimiser))
         return {
             **self.actor_groups.named({**actor, "actor_lr": actor_lr}),

@@ -1,4 +1,4 @@
-"""Critics of state values: their options, what they see, and the scale of their values."""
+"""State-value critics: their options, their inputs, and the normalisation of their values."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -44,7 +44,7 @@ class CriticConfig(PolicyConfig):
 
 
 class TargetCritic(NamedTuple):
-    """An older critic, whose values of next observations are bootstrapped from."""
+    """An older critic, which gives the bootstrap values."""
 
     params: PyTree
     memory: Array
@@ -63,7 +63,7 @@ def view_shapes(config: TeamConfig, view: CriticView, spec: EnvSpec) -> tuple[in
 
 
 def require_one_value(groups: Groups, view: CriticView, rewards: Rewards, spec: EnvSpec) -> None:
-    """Refuse a critic with one value for agents that learn from different rewards."""
+    """Raise an error if a critic has one value for agents that learn from different rewards."""
     if view != "state" or spec.agent_state or spec.common_reward:
         return
     if rewards.reward == "own" and groups.count < spec.n_agents:
@@ -80,7 +80,7 @@ def require_one_value(groups: Groups, view: CriticView, rewards: Rewards, spec: 
 
 
 class Critic:
-    """Estimates state values, with sharing of its own."""
+    """Estimates state values, with its own parameter sharing."""
 
     def __init__(self, config: CriticConfig, spec: EnvSpec, rewards: Rewards):
         self.config, self.spec, self.rewards = config, spec, rewards
@@ -133,7 +133,7 @@ class Critic:
         return critic._replace(params=self.on_scale(critic.params, norm, new)), new
 
     def on_scale(self, params: PyTree, old: RunningNorm, new: RunningNorm) -> PyTree:
-        """Parameters for the statistics `new`: with popart their values stay where they were with `old`."""
+        """Parameters for the statistics `new`: with popart, rescaled so that values do not change."""
         if self.config.value_norm != "popart":
             return params
         # PopArt (van Hasselt et al. 2016): change the head.

@@ -1,11 +1,11 @@
-"""Curiosity: an algorithm around another one, whose agents are also rewarded for what is new to them.
+"""Curiosity: a wrapper around an algorithm that adds an intrinsic reward for novel steps.
 
-The bonus is that of a model in `novelty.py`, ICM or RND, times `curiosity_weight`. The model is a part of the
-learner and not of the policy: acting, evaluations and exported teams are as without it.
+The bonus comes from a model in `novelty.py`, ICM or RND, times `curiosity_weight`. The model is a part of the
+learner and not of the policy: acting, evaluations and exported teams do not use it.
 
-A rollout is rewarded by the model as it was before it learns from that rollout. A replay buffer holds the
-rewards of the environment, and its samples are rewarded by the newest model: what was new when it was played
-may be known by now.
+The bonus of a rollout is computed before the model learns from that rollout. A replay buffer stores the
+environment's rewards, and the bonus of a sample is computed with the newest model: a step that was new when
+it was collected may be known by now.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def with_curiosity(algorithm: Algorithm, config: TeamConfig) -> Algorithm:
 
 
 class CuriousLearner(NamedTuple):
-    """A learner and what it is curious by."""
+    """A learner and the state of its curiosity model."""
 
     learner: Learner
     """of the algorithm inside, without its replay"""
@@ -61,7 +61,7 @@ class CuriousLearner(NamedTuple):
 
 
 class Curious(Wrapped):
-    """An algorithm that learns from rewards with a bonus for what is new."""
+    """An algorithm that learns from rewards plus a curiosity bonus."""
 
     options = "icm and rnd"
 

@@ -1,7 +1,7 @@
-"""Deterministic policy gradients on replay: the learner that DDPG, TD3 and FACMAC have in common.
+"""Off-policy deterministic policy gradients: the learner that DDPG, TD3 and FACMAC have in common.
 
-The actor follows the gradient of a critic's value of its action. Discrete actions are drawn by the
-straight-through Gumbel-softmax, as MADDPG has it (Lowe et al. 2017, https://arxiv.org/abs/1706.02275).
+The actor follows the gradient of a critic with respect to its action. Discrete actions are sampled by the
+straight-through Gumbel-softmax, as in MADDPG (Lowe et al. 2017, https://arxiv.org/abs/1706.02275).
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class DeterministicConfig(OffPolicyActorCriticConfig):
 
 
 class NoisyActor(NetworkActor):
-    """Acts by a deterministic policy and noise: tanh(out) if continuous, a draw of softmax(out) if not."""
+    """A deterministic policy with noise: tanh(out) if continuous, a sample of softmax(out) if discrete."""
 
     def __init__(self, network: SharedNetwork, code: ActionCode):
         super().__init__(network)
@@ -79,7 +79,7 @@ class NoisyActor(NetworkActor):
 
 
 class Deterministic(OffPolicyActorCritic):
-    """The actor follows the gradient of the critic's value of its own action; the others' are as replayed."""
+    """Each actor follows its critic's gradient with respect to its own action; the others are replayed."""
 
     Config = DeterministicConfig
     config: DeterministicConfig
@@ -102,7 +102,7 @@ class Deterministic(OffPolicyActorCritic):
         return jnp.where(avail, jnp.tanh(out), 0.0)
 
     def next_actions(self, learner: OffPolicyLearner, batch: Transition, key: Array) -> Array:
-        """What the target actors do next, encoded."""
+        """The next actions of the target actors, encoded."""
         out = self.next_outputs(learner.target.actor, batch)
         return self.relaxed(out, batch.next_observation.avail, key)
 
@@ -111,7 +111,7 @@ class Deterministic(OffPolicyActorCritic):
         return self.next_q_values(learner.target, batch, actions).min(0)
 
     def joint(self, taken: Array, chosen: Array) -> Array:
-        """What all do while an actor learns: its own choice, the others as replayed."""
+        """All actions in the actor's loss: its own from the policy, the others' from the replay."""
         return self.critic.own_replaced(taken, chosen)
 
     def actor_loss(self, params: PyTree, learner: OffPolicyLearner, batch: Transition, key: Array):

@@ -1,4 +1,4 @@
-"""Acting by action values."""
+"""Epsilon-greedy acting on action values."""
 
 from typing import Any
 

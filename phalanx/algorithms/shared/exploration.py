@@ -1,4 +1,4 @@
-"""Exploration by epsilon, the share of random actions: its options and its schedule."""
+"""Exploration with epsilon, the probability of a random action: its options and its schedule."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -9,7 +9,7 @@ from phalanx.types import Array, Clock, Transition
 
 
 class FixedLearner(NamedTuple):
-    """There is nothing to keep."""
+    """An empty learner."""
 
     gradient_steps: Array
     replay: None = None

@@ -23,7 +23,7 @@ class Chunks:
         self.length, self.minibatches = length, minibatches
 
     def check(self, batch_steps: int, envs: int) -> None:
-        """Refuse rollouts that cannot be cut, and name a size that can."""
+        """Raise an error if rollouts cannot be split, and suggest a size that can."""
         length, parts = self.length, self.minibatches
         if batch_steps % (envs * length) or (batch_steps // length) % parts:
             unit = envs * length

@@ -1,4 +1,4 @@
-"""Exploration of actors on replay: noise, after a warm-up of random actions."""
+"""Exploration of off-policy actors: noise, after a warm-up of random actions."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class NoisyPolicy(NamedTuple):
 
 
 def explore_discrete(key: Array, logits: Array, avail: Array, noise: Array) -> Array:
-    """Draw from a softmax policy of which the share `noise` is uniform: (..., U) -> (...)."""
+    """Sample from a softmax policy mixed with a uniform one with weight `noise`: (..., U) -> (...)."""
     policy = jnp.exp(distributions.log_probs(logits, avail))
     log_policy = distributions.explored(policy, avail, jnp.minimum(noise, 1.0))
     return distributions.sample(key, log_policy, avail)

@@ -1,11 +1,12 @@
-"""Normalised observations and rewards: an algorithm around another one that never sees the raw ones.
+"""Normalised observations and rewards: a wrapper around an algorithm, which then sees only normalised ones.
 
 The statistics of observations are a part of the policy, so that evaluations, recordings and exported teams
 normalise as training did; only `update` changes them. All statistics are a part of the learner, so that they
 are saved with it.
 
-A rollout is learnt from with the statistics that it was played with, so that the policy that learns is the
-one that acted. A replay buffer holds raw steps, and its samples are normalised with the newest statistics.
+Learning from a rollout uses the statistics with which it was collected, so that the policy that learns is the
+one that acted. A replay buffer stores unnormalised steps, and samples are normalised with the newest
+statistics.
 """
 
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ class InputNormaliser:
     """Normalises observations and states, entry by entry."""
 
     def __init__(self, spec: EnvSpec, added: Mapping[str, bool]):
-        """`added` says what stands behind the environment's own entries: see `AlgorithmConfig.inputs`."""
+        """`added` says what was appended to the environment's own entries: see `AlgorithmConfig.inputs`."""
         if spec.obs_shape is not None:
             raise PhalanxError(
                 f"observations of {spec.name} are pictures, which networks see scaled already: leave out "

@@ -1,4 +1,4 @@
-"""How new a step is to agents: models that predict what they know, and whose error is the bonus.
+"""Novelty of steps: models whose prediction error is the curiosity bonus.
 
 ICM: Pathak et al. 2017, "Curiosity-driven Exploration by Self-supervised Prediction",
 https://arxiv.org/abs/1705.05363. RND: Burda et al. 2018, "Exploration by Random Network Distillation",
@@ -112,7 +112,7 @@ class Novelty(ABC):
 class ICM(Novelty):
     """The error of a forward model, in features that tell which action was taken.
 
-    Features are trained by the inverse model alone. The forward model would make them all equal, to be right.
+    Features are trained only by the inverse model: the forward model would collapse them to a constant.
     """
 
     def init(self, key: Array, envs: int) -> TrainState:
@@ -174,7 +174,7 @@ class RNDState(NamedTuple):
 
 
 class RND(Novelty):
-    """The error of a network that predicts what a fixed random one makes of the observation after a step."""
+    """The error of a network that predicts the output of a fixed random network for the next observation."""
 
     def init(self, key: Array, envs: int) -> RNDState:
         target_key, own_key, tail_key = jax.random.split(key, 3)

@@ -1,8 +1,8 @@
-"""What learners on replay share: their options, and the updates of target networks.
+"""What off-policy learners share: their options, and the updates of target networks.
 
-It knows nothing of mixers or critics. A learner keeps a replay buffer (`phalanx.data.replay`), waits until it
-`can_sample`, takes `gradient_steps` gradient steps on samples after every `batch_steps` env steps, and moves
-its target networks with `moved`; `ValueBased.update` does so.
+Mixers and critics are defined elsewhere. A learner keeps a replay buffer (`phalanx.data.replay`), waits until
+it `can_sample`, takes `gradient_steps` gradient steps on samples after every `batch_steps` env steps, and
+updates its target networks with `moved`; see `ValueBased.update`.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class OffPolicyConfig(RewardScaleConfig):
 
 
 def moved(target: PyTree, params: PyTree, count: Array, every: int, rate: float) -> PyTree:
-    """A target network after `count` steps: every `every` of them it moves by `rate` towards `params`."""
+    """A target network after `count` steps: every `every` steps it moves by `rate` towards `params`."""
     moves = (count % every == 0) * rate
     return jax.tree.map(lambda o, n: (1 - moves) * o + moves * n, target, params)
 
@@ -59,7 +59,7 @@ def when(condition: Array, new: PyTree, old: PyTree) -> PyTree:
 
 
 def require_places(replay: EpisodeReplay, batch_steps: int, episodes: int, envs: int) -> None:
-    """Refuse a replay of episodes that a rollout might overtake, or that never holds as many as are drawn."""
+    """Raise an error if the buffer is too small for a rollout, or for a batch of episodes."""
     steps = batch_steps // envs
     if replay.places(envs) <= steps:
         raise PhalanxError(

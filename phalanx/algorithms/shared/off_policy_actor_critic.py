@@ -1,12 +1,12 @@
-"""Actor-critics on a replay of steps, for discrete and continuous actions, and one agent or a team.
+"""Off-policy actor-critics with a replay of steps, for discrete and continuous actions, one agent or a team.
 
 `OffPolicyActorCritic` is the learner that DDPG, TD3, SAC, their multi-agent forms and FACMAC have in common.
-After every rollout it takes `gradient_steps` gradient steps; each draws a batch, moves the critics towards
-their targets and, every `actor_every` of them, the actors and the target networks. An algorithm adds the
-value of what comes next (`next_values`) and its `actor_loss`.
+After every rollout it takes `gradient_steps` gradient steps. Each samples a batch and updates the critics,
+and every `actor_every` steps also the actors and the target networks. An algorithm adds its bootstrap values
+(`next_values`) and its `actor_loss`.
 
-Without a memory a batch is of single transitions, or of `n_steps` in a row. With a gru it is of sequences of
-`chunk` steps, which begin without a memory; the first `burn_in` steps only fill it.
+Without recurrence a batch has single transitions, or sequences of `n_steps`. With a gru it has sequences of
+`chunk` steps, which start from a zero hidden state; the first `burn_in` steps only compute it.
 """
 
 from abc import abstractmethod
@@ -97,7 +97,7 @@ class OffPolicyLearner(NamedTuple):
 
 
 class OffPolicyActorCritic(Algorithm):
-    """Actors, and critics of joint actions, that learn from a replay of steps."""
+    """Actors, and critics of joint actions, that learn off-policy from single steps."""
 
     Config = OffPolicyActorCriticConfig
     config: OffPolicyActorCriticConfig
@@ -159,7 +159,7 @@ class OffPolicyActorCritic(Algorithm):
 
     @abstractmethod
     def next_values(self, learner: OffPolicyLearner, batch: Transition, key: Array) -> Array:
-        """The value of going on after each step of a batch, (L, N, K)."""
+        """The bootstrap value after each step of a batch, (L, N, K)."""
 
     @abstractmethod
     def actor_loss(
@@ -192,12 +192,12 @@ class OffPolicyActorCritic(Algorithm):
     # Parts of losses
 
     def outputs(self, params: PyTree, batch: Transition) -> tuple[Array, Array]:
-        """What the actor puts out at each step, (L, N, A, F), and its memories."""
+        """Outputs of the actor at each step, (L, N, A, F), and its memories."""
         memory = self.actor.initial_memory(batch.first.shape[1])
         return self.actor.outputs(params, batch.observation.obs, memory, batch.first)
 
     def next_outputs(self, params: PyTree, batch: Transition) -> Array:
-        """What the actor puts out after each step, at what was truly seen."""
+        """Outputs of the actor at the true next observation of each step."""
         _, memories = self.outputs(params, batch)
         return self.actor.network.apply_each(params, batch.next_observation.obs, memories)
 
@@ -212,13 +212,13 @@ class OffPolicyActorCritic(Algorithm):
         return self.mix(weights.mixer, values[..., 0], batch.next_observation.state)
 
     def next_critic_outputs(self, weights: Weights, batch: Transition, actions: Array) -> Array:
-        """What the critics put out after each step, (E, L, N, A, outputs)."""
+        """Outputs of the critics after each step, (E, L, N, A, outputs)."""
         taken = self.code.encode(batch.action, batch.observation.avail)
         _, memories = self.critic.values(weights.critic, batch.observation, taken, batch.first)
         return self.critic.next_values(weights.critic, batch.next_observation, actions, memories)
 
     def taken_values(self, weights: Weights, batch: Transition) -> Array:
-        """Q of what was done, (E, L, N, K)."""
+        """Q of the actions taken, (E, L, N, K)."""
         taken = self.code.encode(batch.action, batch.observation.avail)
         return self.q_values(weights, batch, taken)
 
@@ -227,7 +227,7 @@ class OffPolicyActorCritic(Algorithm):
         return batch if self.recurrent else jax.tree.map(lambda x: x[:1], batch)
 
     def counted(self, batch: Transition) -> Array:
-        """(L, N, 1) bool: not the steps that only fill a memory, nor those in which an environment failed."""
+        """(L, N, 1) bool: all steps except burn-in steps and steps in which an environment failed."""
         assert batch.broken is not None
         row = jnp.arange(batch.broken.shape[0])[:, None]
         after = row >= (self.config.burn_in if self.recurrent else 0)

@@ -61,9 +61,9 @@ def make_rates(
     option: str = "group_lr",
     horizon: int | None = None,
 ) -> Rates:
-    """The rate `lr` for all groups but those named in `by_name`: `NAME=START` or `NAME=START:END`, ...
+    """The rate `lr` for all groups except those named in `by_name`: `NAME=START` or `NAME=START:END`, ...
 
-    With `decay` rates without an end of their own fall to zero.
+    With `decay`, rates without an end value decay to zero.
     """
     starts: list[float] = [lr] * groups.count
     ends: list[float] = [0.0 if decay else lr] * groups.count
@@ -122,7 +122,7 @@ class Optimiser(NamedTuple):
 
 
 def require_learning(optimisers: tuple[Optimiser, ...], steps: int) -> None:
-    """Refuse learning rates that do not fit a budget of env steps."""
+    """Raise an error if learning rates do not fit a budget of env steps."""
     horizon = lr_horizon(optimisers)
     if horizon is None:
         return

@@ -1,7 +1,7 @@
-"""Critics of joint actions: Q(what the critic sees, what the agents do).
+"""Critics of joint actions: Q(input of the critic, actions of the agents).
 
 Critics see actions encoded: one-hot if discrete, scaled to [-1, 1] if continuous, zero where an entry is not
-the agent's own. A critic may be several (twins), whose parameters are (G, E, ...).
+the agent's own. There may be several critics (twins), with parameters (G, E, ...).
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ class ActionCode:
 
 
 class QCritic:
-    """`count` critics side by side, with sharing of their own.
+    """`count` critics, with their own parameter sharing.
 
     With one output they value the actions that they see. With `outputs` = U they value every action of the
     agent, as in COMA, and do not see its own.

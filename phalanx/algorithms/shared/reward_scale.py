@@ -1,4 +1,4 @@
-"""Rewards on a scale of their own: divided by their running standard deviation, or standardised."""
+"""Reward normalisation: rewards divided by their running standard deviation, or standardised."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What all learners with networks share: their options, networks, optimisers, and what agents are paid."""
+"""What all learners with networks share: their options, networks, optimisers and rewards."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,7 +191,7 @@ class ExploringPolicy(NamedTuple):
 
 
 class Rewards:
-    """Which reward each agent learns from, and when it ends."""
+    """Which reward each agent learns from, and when its episode ends."""
 
     def __init__(self, reward: Reward, spec: EnvSpec):
         self.reward, self.teams = reward, sharing.teams(spec)
@@ -217,14 +217,14 @@ class Rewards:
     def valued(self, alive: Array) -> Array:
         """Whose values are learnt, (..., A): of all agents, or of those that have not ended.
 
-        The dead count where their team goes on to earn rewards: the value of a sacrifice is learnt through
-        the value of the state after it.
+        Dead agents count if their team can still earn rewards: the value of a sacrifice is learnt through the
+        value of the states after it.
         """
         return alive if self.agents_end else jnp.ones_like(alive)
 
 
 def require_one_team(name: str, rewards: Rewards, spec: EnvSpec, needs_state: bool, instead: str) -> None:
-    """Refuse environments without one reward for one team, where an algorithm learns the team's value."""
+    """Raise an error if an algorithm learns a team's value, but there is not one team with one reward."""
     if not spec.common_reward and rewards.reward == "own":
         raise PhalanxError(
             f"{name} learns one value for the team, but agents of {spec.name} have individual rewards: "

@@ -1,8 +1,8 @@
-"""Double Q-learning on replay, with a slot for a mixer.
+"""Double Q-learning with a replay buffer and a mixer.
 
-The learner that IQL, DDQN, VDN, QMIX and QPLEX have in common: an algorithm is its `mix`, which combines the
-values of the agents' actions into a value of the joint action. Replay is of whole episodes, or of single
-steps (`--replay steps`), which networks without a memory can learn from. As in PyMARL (Samvelyan et al. 2019,
+The learner that IQL, DDQN, VDN, QMIX and QPLEX have in common. An algorithm defines `mix`, which combines the
+values of the agents' actions into a value of the joint action. The replay buffer holds whole episodes, or
+single steps (`--replay steps`), which need networks without memory. As in PyMARL (Samvelyan et al. 2019,
 https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https://arxiv.org/abs/2102.03479.
 """
 
@@ -103,7 +103,7 @@ class ValueLearner(NamedTuple):
 
 
 class ValueBased(Algorithm):
-    """Double Q-learning; an algorithm says how the agents' values are mixed."""
+    """Double Q-learning; an algorithm defines how the agents' values are mixed."""
 
     Config = ValueBasedConfig
     config: ValueBasedConfig

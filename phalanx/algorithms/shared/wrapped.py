@@ -1,7 +1,7 @@
-"""Algorithms around another one, which change what it learns from: normalised, or with a bonus of curiosity.
+"""Wrappers around algorithms that change their data: normalisation, or a curiosity bonus.
 
-An algorithm on rollouts gets a changed rollout. One on replay stores steps as they were played and gets
-changed samples, so that each is changed by the newest statistics and models.
+An on-policy algorithm gets a changed rollout. An off-policy one stores unchanged steps and gets changed
+samples, so that each sample is changed by the newest statistics and models.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from phalanx.types import Array, Clock, PyTree, Transition
 
 
 class MappedReplay:
-    """A replay whose samples are mapped by a function. The buffer itself holds steps as they were played."""
+    """A replay whose samples are mapped by a function. The buffer itself holds unchanged steps."""
 
     def __init__(self, replay: Any, function: Callable[[Any], Any]):
         """`function` maps `Episodes` to `Episodes` and a `Transition` to a `Transition`."""
