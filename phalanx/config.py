@@ -1,9 +1,9 @@
-"""What to run, as frozen dataclasses whose fields describe themselves.
+"""Configuration: frozen dataclasses whose fields describe themselves.
 
-A field made with `option` carries its help text and its bounds. From these the command line and its
-help are generated, and every value is checked, whether it comes from a preset, a file, a
-command line or Python. Values are merged in layers, lowest first: defaults in the dataclass,
-preset, the user's file, command line. Code never writes into a config.
+A field made with `option` carries its help text and its bounds. From these the command line and its help are
+generated, and every value is checked, whether it comes from a preset, a file, a command line or Python.
+Values are merged in layers, and the last one wins: defaults in the dataclass, preset, the user's file,
+command line. Configs are never modified.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def with_default(cls: type, name: str, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What every run has, whatever the algorithm and the environment."""
+    """Options of every run, independent of the algorithm and the environment."""
 
     algorithm: str
     env: str
@@ -207,7 +207,7 @@ def _number(raw: Any) -> int | float | None:
 
 
 def convert(opt: Option, raw: Any, origin: str) -> Any:
-    """Turn a value from a command line, a file or Python into the option's type, or say what is wrong."""
+    """Convert a value from a command line, a file or Python to the option's type, or raise an error."""
     if raw is None and opt.optional:
         return None
     if opt.kind is object:
@@ -299,7 +299,7 @@ def renamed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clashes(algorithm_config: type) -> set[str]:
-    """Options that the run and an algorithm both have: they must be told apart by their table."""
+    """Options that the run and an algorithm both have: their table must be given."""
     return options_of(RunConfig).keys() & options_of(algorithm_config).keys()
 
 

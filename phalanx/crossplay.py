@@ -99,7 +99,7 @@ class Stage(NamedTuple):
 
 
 def stage(env: str | Env, env_options: Mapping[str, Any] | None = None) -> Stage:
-    """Where teams can play each other, or a refusal in one line."""
+    """The environment in which teams can play each other; an error if it does not have two sides."""
     world = registry.build_env(env, **(env_options or {})) if isinstance(env, str) else env
     if not isinstance(world, Env):
         raise PhalanxError(f"opponents need a compiled environment, and {env} is a Python environment")
@@ -143,7 +143,7 @@ def cross_play(
 
 
 def _require_playable(joined: Sequence[Entrant], where: Stage) -> None:
-    """Refuse a team that fits neither side."""
+    """Raise an error if a team fits neither side."""
     for entrant in joined:
         if entrant.name == SCRIPT and not isinstance(where.world, Battle):
             raise PhalanxError(f"{where.world.spec.name} has no script for one side: leave out {SCRIPT}")
@@ -195,7 +195,7 @@ def best_response(
 ) -> list[str]:
     """Train a team against a run that stays as it is, with the run's algorithm and options.
 
-    Returns who is to play each other then: the run, the answer to it, and the yardsticks that there are.
+    Returns the teams that then play each other: the run, its best response, and the available baselines.
     """
     if not is_run(run):
         raise PhalanxError(f"a best response is trained against a run folder, and {run!r} is not one")

@@ -1,4 +1,4 @@
-"""The machine under the run: compilation cache, versions, memory."""
+"""The machine: compilation cache, versions, memory."""
 
 import math
 import os
@@ -56,7 +56,7 @@ def _answers() -> bool:
 
 
 def configure() -> None:
-    """Make sure that JAX can be trusted here, and switch on its cache of compiled programs."""
+    """Check for known faults of JAX, and switch on its cache of compiled programs."""
     require_own_process()
     _run_where_called()
     _require_right_sums()
@@ -75,7 +75,7 @@ def _run_where_called() -> None:
 
 @cache
 def _require_right_sums() -> None:
-    """Refuse to compute with a compiler that gets sums wrong: see `phalanx.faults`."""
+    """Raise an error if the compiler computes wrong sums: see `phalanx.faults`."""
     if first().platform == "cpu" and not faults.sums_are_right():
         raise PhalanxError(
             f"jaxlib {version('jaxlib')} gets sums wrong on this CPU: import phalanx before JAX computes "
@@ -111,7 +111,7 @@ def every():
 
 
 def describe() -> str:
-    """The device, as a person would name it."""
+    """The device as readable text."""
     device = first()
     if device.platform == "cpu":
         return f"CPU, {os.cpu_count()} cores ({platform.machine()})"

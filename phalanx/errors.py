@@ -1,4 +1,4 @@
-"""The one exception a user's mistake may raise: a sentence that says what was wrong and what would work."""
+"""The exception for a user's mistake: one sentence that says what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class PhalanxError(Exception):
-    """A mistake that the user can mend. The command line prints it as one line and exits with code 2."""
+    """A mistake that the user can fix. The command line prints it as one line and exits with code 2."""
 
 
 def one_line(text: str) -> str:

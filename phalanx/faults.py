@@ -1,9 +1,9 @@
-"""Faults of the programs beneath us that would make numbers wrong, and how we keep clear of them.
+"""Workarounds for bugs in libraries that give wrong numbers.
 
-jaxlib 0.10.2 hands some sums on a CPU to a library (YNNPACK) that gets them wrong: of an array with a leading
-axis of length 1, times a constant, summed over its last axis. Nothing fails; a learner just learns from the
-wrong reward. jaxlib 0.10.1 and 0.11.2 do not have the fault. A flag keeps that library to matrix products; it
-must be set before JAX starts.
+On a CPU jaxlib 0.10.2 computes some sums with a library (YNNPACK) that gives wrong results: sums over the
+last axis of an array with a leading axis of length 1, times a constant. There is no error; a learner just
+learns from the wrong reward. jaxlib 0.10.1 and 0.11.2 do not have the bug. A flag restricts that library to
+matrix products; it must be set before JAX starts.
 """
 
 import os

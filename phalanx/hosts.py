@@ -1,7 +1,7 @@
-"""Several processes that train one run together, on one machine or many: who they are and what they agree on.
+"""Several processes ("hosts") that train one run together, on one machine or many.
 
-All of them run the same program on the same numbers; each has its own devices. The first one alone writes.
-What depends on the clock or on signals differs between them, so they agree on it before they go on.
+All of them run the same program on the same numbers; each has its own devices. Only the first one writes
+files. Clocks and signals differ between them, so decisions that depend on these are synchronised.
 """
 
 # JAX leaves parts of its own signatures untyped.

@@ -390,7 +390,7 @@ def parse_toml(content: bytes, path: Path, tables: tuple[str, ...] = TABLES) -> 
 
 
 def require_fit(name: str, spec: EnvSpec) -> None:
-    """Refuse an algorithm that cannot play an environment, and say which could."""
+    """Raise an error if an algorithm does not support an environment, and list those that do."""
     if spec.action_kind not in algorithm(name).action_kinds:
         fitting = [each for each in _algorithm_modules() if spec.action_kind in algorithm(each).action_kinds]
         raise PhalanxError(

@@ -1,4 +1,4 @@
-"""Reference results: figures of our own runs that anybody can have again, and whether somebody did.
+"""Reference results: scores of our own runs, and a check whether new runs agree with them.
 
 A reference is a file `phalanx/references/ID.json`: what was run, its merged configuration, versions, the
 rules' version and what every seed scored. `phalanx reproduce ID` runs it with seeds that it did not have.
@@ -68,7 +68,7 @@ def again(reference: dict[str, Any], seeds: int | None, seed: int | None, out: P
 
 
 def run(name: str, seeds: int | None, seed: int | None, out: Path) -> tuple["Judged", list[str]]:
-    """Run a reference again, unless that is done, and judge; also what has changed since."""
+    """Repeat a reference, unless that is done already, and compare; also returns what has changed since."""
     reference = read(name)
     cell = again(reference, seeds, seed, out)
     setup = cell.setup()

@@ -1,4 +1,4 @@
-"""From names and folders to what can be run: set-ups, and the policies of trained seeds."""
+"""Build set-ups from names or run folders, and load the policies of trained seeds."""
 
 import dataclasses
 import re
@@ -48,7 +48,7 @@ def tables_of(
 def resolve(
     algorithm: str, env: str | AnyEnv, layer: Layer, config: str | Path | None = None, preset: str = "auto"
 ) -> Setup:
-    """Merge the configuration and put the parts of a run together; nothing is compiled or written yet."""
+    """Merge the configuration and build the parts of a run; nothing is compiled or written yet."""
     device.configure()
     given, env = None, _as_env(env)
     if not isinstance(env, str):
@@ -88,7 +88,7 @@ def _env_names(layers: Iterable[Layer | None]) -> set[str]:
 
 
 def _require_sound(env: Any, name: str) -> None:
-    """Refuse an environment of the user's own that breaks the contract."""
+    """Raise an error if the user's own environment violates the interface."""
     if isinstance(env, HostSource):
         return
     breaches = check(env)
@@ -138,7 +138,7 @@ def new_folder(algorithm: str, env: str) -> Path:
 
 
 def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) -> tuple[Setup, Record]:
-    """Rebuild what a run folder was made with, and lay `changes` over it."""
+    """Rebuild the set-up of a run folder, with `changes` on top."""
     device.configure()
     env = None if env is None else as_env_object(env)
     record = Record(Path(run))
@@ -177,7 +177,7 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
 
 
 def _require_no_code_in(folder: Path, values: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a run that names a module or a program inside of its own folder: nobody trains with these."""
+    """Raise an error if a run names a module or a program inside its own folder."""
     options = [item for table in values.values() for item in table.items() if isinstance(item[1], str)]
     for name, value in options:
         module, is_class, _ = value.partition(":")
@@ -223,7 +223,7 @@ def _origin(recorded: Mapping[str, Any], table: str, name: str) -> str:
 
 
 def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
-    """Refuse to go on with learning rates that are not those of the steps that were taken."""
+    """Raise an error if the learning rates would differ from those of the steps already taken."""
     old_steps, new_steps = before.config.steps, after.config.steps
     if not before.algorithm.uses_budget:  # the horizon, if there is one, is in the config
         old, new = (lr_horizon(each.algorithm.optimisers) for each in (before, after))
@@ -381,7 +381,7 @@ def player(
 
 
 def refuse_choice(algorithm: str | Path, **choice: Any) -> None:
-    """Refuse to choose among the parameters of an algorithm that has not been trained."""
+    """Raise an error if parameters of an untrained algorithm are selected."""
     for name, value in choice.items():
         if value is not None:
             raise PhalanxError(f"{name} is for a run folder, and {algorithm} is an untrained algorithm")

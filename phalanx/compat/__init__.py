@@ -1,4 +1,4 @@
-"""Fronts for programs that were not written for phalanx: SMAC's class, PettingZoo's, and numpy vectors."""
+"""Interfaces for other programs: the classes of SMAC, SMACv2 and on-policy, PettingZoo, and numpy vectors."""
 
 import logging
 

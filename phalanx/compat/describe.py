@@ -24,7 +24,7 @@ class MultiAgentEnv:
 
 
 class Described(MultiAgentEnv):
-    """Everything of SMAC's class that looks at a battle and does not change it."""
+    """The read-only part of SMAC's class."""
 
     _battle: Battle
     _state: PyTree

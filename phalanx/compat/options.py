@@ -1,4 +1,4 @@
-"""The options of SMAC's, SMACv2's and on-policy's classes: honoured by a battle, or refused in one line."""
+"""The options of SMAC's, SMACv2's and on-policy's classes, translated to options of a battle, or an error."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

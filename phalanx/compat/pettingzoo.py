@@ -30,12 +30,13 @@ def to_pettingzoo(
     `env` is a name, with the environment's own `options`, or an environment object. The same seed,
     of `reset(seed=...)` or else this one, and the same actions give the same episodes.
 
-    - All agents stay in `agents` until the episode ends, also the dead, who go on earning what the
-      team earns: `infos[agent]["alive"]` tells them apart, and what they choose does not matter.
+    - All agents stay in `agents` until the episode ends, also dead agents, which still receive the
+      team's reward: `infos[agent]["alive"]` marks them, and their actions have no effect. Only if the
+      agents' episodes end separately (`EnvSpec.agents_end`), each leaves `agents` at its own end.
     - `infos[agent]["action_mask"]` says which actions may be taken; with `mask_in_obs` observations
       are dictionaries with `observation` and `action_mask`, as PettingZoo's classic games have them.
-    - An action that its agent may not take now is replaced by the first that it may, which is warned
-      of once and said in `infos[agent]["illegal_action"]`; with `illegal="raise"` it is refused.
+    - An unavailable action is replaced by the agent's first available one, with one warning, and
+      `infos[agent]["illegal_action"]` is set; with `illegal="raise"` it is an error.
     - With `render_mode="rgb_array"` `render()` gives a picture, (H, W, 3) uint8.
     """
     try:

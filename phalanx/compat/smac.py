@@ -35,15 +35,15 @@ class IllegalAction(PhalanxError, AssertionError):
 class StarCraft2Env(Described):
     """SMAC's environment class, played by `battle/MAP` instead of the game: one battle, one step a call.
 
-    It takes SMAC's options, by position or by keyword. What only concerns the game's program has no effect:
-    `difficulty` (SMAC's authors saw none on these maps either), `game_version`, `window_size_x`,
-    `window_size_y`, `debug`, `heuristic_rest`. Of `step_mul`, `move_amount` and `heuristic_ai` only
-    the default can be had. Maps of SMACv2 go by names like `v2_terran_5_vs_5` and take `obs_own_pos`,
-    `use_unit_ranges`, `conic_fov` and `prob_obs_enemy` too. With `obs_timestep_number` observations are as
+    It takes SMAC's options, by position or by keyword. Options that concern only the game's program have no
+    effect: `difficulty` (SMAC's authors saw none on these maps either), `game_version`, `window_size_x`,
+    `window_size_y`, `debug`, `heuristic_rest`. For `step_mul`, `move_amount` and `heuristic_ai` only the
+    default is supported. Maps of SMACv2 have names like `v2_terran_5_vs_5` and also accept `obs_own_pos`,
+    `use_unit_ranges`, `conic_fov` and `prob_obs_enemy`. With `obs_timestep_number` observations are as
     long as declared, where SMAC's are one longer.
 
-    The same `seed` and actions give the same episodes; without one, one is drawn, and `seed()` tells it.
-    Nothing is computed before the first `reset()`, so that objects can be made and then handed to other
+    The same `seed` and actions give the same episodes; without a seed one is drawn, and `seed()` returns it.
+    Nothing is computed before the first `reset()`, so that objects can be created first and passed to other
     processes, by fork or by pickle.
     """
 

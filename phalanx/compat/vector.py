@@ -16,7 +16,7 @@ from phalanx.types import Observation
 
 
 class Batch(NamedTuple):
-    """What n environments say after a step. All arrays are the caller's own."""
+    """The result of a step of n environments. The arrays are copies."""
 
     obs: np.ndarray
     """(n, A, O) float32, or pictures as the spec declares them, to act on next: where an episode ended, the
@@ -30,9 +30,9 @@ class Batch(NamedTuple):
     reward: np.ndarray
     """(n, A) float32"""
     terminated: np.ndarray
-    """(n,) bool: the task itself ended; nothing is worth anything after this"""
+    """(n,) bool: the task itself ended; the value after this step is 0"""
     truncated: np.ndarray
-    """(n,) bool: the episode was cut by its time limit; bootstrap from the `final_` arrays"""
+    """(n,) bool: the episode was truncated by its time limit; bootstrap from the `final_` arrays"""
     final_obs: np.ndarray
     """like `obs`, but where an episode ended its true last one"""
     final_state: np.ndarray
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class VectorEnv:
-    """n copies of an environment, stepped together; an episode that ends is followed by a new one at once."""
+    """n copies of an environment, stepped together, with automatic reset."""
 
     def __init__(self, env: Env, n: int, seed: int = 0):
         self.spec, self.n = env.spec, n
@@ -108,7 +108,7 @@ class VectorEnv:
 
 
 def make_vec(env: str | Env, n: int, seed: int = 0, options: Mapping[str, Any] | None = None) -> VectorEnv:
-    """`n` environments as one, with numpy in and out: `make_vec("battle/3m", 32)`.
+    """Create `n` environments that are stepped together, with numpy arrays: `make_vec("battle/3m", 32)`.
 
     `env` is a name, with the environment's own `options`, or an environment object. The same `seed`
     and actions give the same episodes.

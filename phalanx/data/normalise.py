@@ -37,7 +37,7 @@ class RunningNorm(NamedTuple):
 
     @property
     def std(self) -> Array:
-        """Never so small beside the mean that dividing by it blows up rounding errors."""
+        """The standard deviation, with a lower limit relative to the mean against rounding errors."""
         return jnp.maximum(jnp.sqrt(self.var), 1e-4 * jnp.abs(self.mean) + 1e-6)
 
     def normalise(self, x: Array, group_of: tuple[int, ...]) -> Array:
@@ -97,7 +97,7 @@ class Moments(NamedTuple):
     def std(self) -> Array:
         """(G, F): infinite before anything was seen.
 
-        Never so small beside the mean that dividing by it blows up rounding errors.
+        It has a lower limit relative to the mean, against rounding errors.
         """
         least = jnp.maximum(1e-5 * jnp.abs(self.mean), 1e-8)
         return jnp.where(self.count > 0, jnp.maximum(jnp.sqrt(self.var), least), jnp.inf)
@@ -109,7 +109,7 @@ class Moments(NamedTuple):
 
 
 class ReturnStatistics(NamedTuple):
-    """Of discounted returns up to each step, which rewards are divided by the deviation of."""
+    """Statistics of discounted returns up to each step; rewards are divided by their standard deviation."""
 
     moments: Moments
     """(G, 1)"""

@@ -1,11 +1,11 @@
-"""Replay on the device: the last episodes of every environment, sampled whole; `step_replay` keeps steps.
+"""Episode replay buffer on the device: the last episodes of every environment (`step_replay` stores steps).
 
-Each of B environments writes into a ring of C places of its own, so that two never compete for one. A place
-holds an episode of at most L steps as L + 1 rows: the last observation of an episode, before any reset, is a
-row too. An episode can be sampled once it is over; the place after it is then free to be overwritten.
+Each of B environments has its own ring of C slots. A slot holds an episode of at most L steps as L + 1 rows:
+the last observation of an episode, before any reset, is a row too. An episode can be sampled once it is
+finished; the next slot is then overwritten.
 
-Sampling has two parts: `draw` says what, and `take` fetches it. Who changes samples, such as
-`MappedReplay` (`algorithms/shared/wrapped.py`), changes what `take` returns.
+Sampling has two parts: `draw` selects indices, and `take` returns the data. Wrappers that change samples,
+such as `MappedReplay` (`algorithms/shared/wrapped.py`), change what `take` returns.
 """
 
 from math import ceil
@@ -120,10 +120,10 @@ def without_state(rollout: Transition) -> Transition:
 
 
 def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
-    """Write a rollout (T, B, ...) down, going on where the last one stopped.
+    """Write a rollout (T, B, ...), continuing where the last one stopped.
 
-    There must be more places than a rollout has steps, or it might overtake itself. An episode that was not
-    played to its end (its environment failed or was begun again) is overwritten by the next.
+    There must be more slots than a rollout has steps, or it might overwrite itself. An episode that was not
+    finished (its environment failed or was restarted) is overwritten by the next.
     """
     over = rollout.completed
     places = replay.length.shape[1]
@@ -195,10 +195,10 @@ def take(replay: EpisodeBuffer, which: Array) -> Episodes:
 
 
 def packed(episodes: Episodes) -> Episodes:
-    """The same episodes in as few columns as may be: longest first, each goes to the first that has room.
+    """Pack the episodes into as few columns as possible: longest first, each into the first with enough room.
 
-    As many columns as before, of which the last hold nothing. A short episode leaves most of a column of its
-    own empty, and an empty step costs a network as much as one that was taken.
+    The number of columns stays the same, and the last ones are empty. A short episode leaves most of its own
+    column empty, and an empty step costs a network as much as any other.
     """
     longest, count = episodes.valid.shape
     length = episodes.valid.sum(0)
@@ -245,7 +245,7 @@ class EpisodeReplay:
         return by_part(add, len(buffer.place), (0, 1))(buffer, rollout)
 
     def can_sample(self, buffer: EpisodeBuffer, count: int) -> Array:
-        """Whether there are `count` episodes, and one of each environment: the first to end are short."""
+        """Whether there are `count` episodes, and one of each environment (the first to finish are short)."""
         return (buffer.count >= count) & (buffer.length > 0).any(1).all()
 
     def draw(self, buffer: EpisodeBuffer, key: Array, count: int) -> Array:

@@ -1,10 +1,10 @@
-"""Replay on the device: the last steps of all environments, sampled as single transitions or in a row.
+"""Step replay buffer on the device: the last steps of all environments, sampled as transitions or sequences.
 
-All environments write side by side into one ring of C rows. What is sampled are `length` steps in a row of
-one environment; episodes may end in between, which `terminated`, `truncated` and `first` tell.
+All environments write into one ring of C rows. A sample is a sequence of `length` consecutive steps of one
+environment; episodes may end inside it, as `terminated`, `truncated` and `first` show.
 
-Draws are with replacement: uniform, or by priority (Schaul et al. 2016, https://arxiv.org/abs/1511.05952).
-Sampling is done as in `replay`, in two parts: `draw` says what, `take` fetches it.
+Sampling is with replacement: uniform, or by priority (Schaul et al. 2016, https://arxiv.org/abs/1511.05952).
+As in `replay` it has two parts: `draw` selects indices, `take` returns the data.
 """
 
 from math import ceil

@@ -1,7 +1,7 @@
 """Recorded episodes in one file, for offline use: see `docs/watching.md`.
 
-The file is a `.npz` of plain arrays (no pickle), padded to the longest of E episodes, T steps; what lies
-behind an episode's `length` is zero. `header` is a JSON text that says what was recorded.
+The file is a `.npz` of plain arrays (no pickle), padded to the longest of E episodes, T steps; entries after
+an episode's `length` are zero. `header` is a JSON text that describes the recording.
 """
 
 import dataclasses

@@ -28,8 +28,7 @@ class Env(ABC):
 
     @abstractmethod
     def step(self, key: Array, state: PyTree, actions: Array) -> tuple[PyTree, TimeStep]:
-        """Play one step with `actions`, (A,) or continuous (A, U). Those of dead agents must have no
-        effect."""
+        """Play one step with `actions`, (A,) or continuous (A, U); those of dead agents have no effect."""
 
     def frame(self, state: PyTree) -> dict[str, Any] | None:
         """Describe `state` for a viewer; None when there is nothing to draw."""

@@ -1,4 +1,4 @@
-"""Hold an environment against the contract, and explain each breach in one sentence."""
+"""Check that an environment implements the interface, and explain each violation in one sentence."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +21,7 @@ KINDS = {
 
 
 def check(env: Any) -> list[str]:
-    """Every breach of the contract that can be found; an empty list for a sound environment.
+    """List every violation of the interface that can be found; an empty list means none.
 
     Later checks build on earlier ones, so the list ends with the first kind of check that fails.
     """

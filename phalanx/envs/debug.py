@@ -1,4 +1,4 @@
-"""Toys, each of which only a learner that handles one thing right can solve."""
+"""Toy tasks. Each tests one property: a learner that gets it wrong cannot solve the task."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +48,7 @@ def _pair_spec(name: str, features: tuple[str, ...], n_actions: int, time_limit:
 
 @dataclass(frozen=True)
 class Identity(Env):
-    """Each agent sees a target and is paid 1 for choosing it. The least that must be learnt."""
+    """Each agent sees a target and gets 1 for choosing it. The simplest task."""
 
     actions: int = option(3, "number of actions", at_least=2)
     time_limit: int = option(8, "steps after which an episode is truncated", at_least=1)
@@ -72,7 +72,7 @@ class Identity(Env):
 
 @dataclass(frozen=True)
 class Memory(Env):
-    """Every step shows a random bit; 1 is paid for repeating the bit of `delay` steps ago."""
+    """Every step shows a random bit; the reward is 1 for repeating the bit of `delay` steps ago."""
 
     delay: int = option(2, "number of steps since the bit was shown", at_least=1)
     time_limit: int = option(12, "steps after which an episode is truncated", at_least=1)
@@ -96,7 +96,7 @@ class Memory(Env):
 
 @dataclass(frozen=True)
 class TwoStep(Env):
-    """The two-step game of QMIX (Rashid et al. 2018): the safe game pays 7, the risky one up to 8."""
+    """The two-step game of QMIX (Rashid et al. 2018): the safe game gives 7, the risky one up to 8."""
 
     @cached_property
     def spec(self) -> EnvSpec:
@@ -121,7 +121,7 @@ class TwoStep(Env):
 
 @dataclass(frozen=True)
 class Forever(Env):
-    """Pays 1 every step. Cut by the time limit, every state is worth 1/(1-gamma); with `ends`, it is not."""
+    """Reward 1 in every step. If the time limit truncates (not with `ends`), all values are 1/(1-gamma)."""
 
     ends: bool = option(False, "terminate at the time limit instead of truncating")
     time_limit: int = option(10, "length of an episode", at_least=1)
@@ -155,7 +155,7 @@ class Cued(NamedTuple):
 
 @dataclass(frozen=True)
 class Delayed(Env):
-    """A cue is shown once; whether both answered it at once is paid only `delay` steps later."""
+    """A cue is shown once; the reward for answering it at once comes only `delay` steps later."""
 
     delay: int = option(6, "steps between the answer and its reward", at_least=1)
 
@@ -192,8 +192,8 @@ class Scored(NamedTuple):
 class Roles(Env):
     """A scout (2 entries, 2 actions) and a worker (5 entries, 4 actions), each with its own target.
 
-    An action that only exists as the scout's padding would pay 3: a learner that lets padding be
-    chosen is led astray, and `won` tells.
+    An action that exists only as the scout's padding would give 3. A learner that lets agents choose padded
+    actions learns the wrong policy, and `won` shows it.
     """
 
     time_limit: int = option(8, "steps after which an episode is truncated", at_least=1)
@@ -241,11 +241,11 @@ class Gate(NamedTuple):
 
 @dataclass(frozen=True)
 class Death(Env):
-    """One agent can open a gate at the first step and dies of it; only then is its mate's work paid.
+    """One agent can open a gate in the first step and then dies; only then can its mate earn rewards.
 
-    The opener opens by hitting the first target. From then on the mate is paid 1 (both get it) for
-    each target it hits. A learner that ends an agent's return at its death sees nothing in opening.
-    The row of the dead is filled with large garbage, and it has no action.
+    The opener opens the gate by hitting the first target. From then on both get 1 for each target that the
+    mate hits. If a learner ends an agent's return at its death, opening the gate looks worthless to it. The
+    row of a dead agent is filled with large random numbers, and it has no available action.
     """
 
     time_limit: int = option(8, "steps after which an episode is truncated", at_least=2)
@@ -306,9 +306,10 @@ class Offers(NamedTuple):
 
 @dataclass(frozen=True)
 class Leave(Env):
-    """Each agent is offered 1 or 0.1 at every step, and may take it once: it has then left.
+    """Each agent is offered 1 or 0.1 in every step, and may take it once: it then leaves.
 
-    Patience pays. Who leaves earns nothing more, while the other goes on. After the last step all is over.
+    The best policy waits for 1. An agent that has left earns nothing more, while the other continues. After
+    the last step the task is over.
     """
 
     time_limit: int = option(8, "maximum length of an episode", at_least=2)
@@ -341,9 +342,9 @@ class Leave(Env):
 
 @dataclass(frozen=True)
 class Pictures(Env):
-    """Each agent sees a picture with one of four patterns in it, and is paid 1 for saying which.
+    """Each agent sees a picture with one of four patterns in it, and gets 1 for naming the pattern.
 
-    It is anywhere in the picture, white or black on grey: no pixel by itself, nor any sum of them, tells it.
+    The pattern is anywhere in the picture, white or black on grey: no linear function of the pixels tells it.
     """
 
     size: int = option(12, "height and width of the pictures, in pixels", at_least=3)

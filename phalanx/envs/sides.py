@@ -1,7 +1,7 @@
-"""Worlds with sides: several teams in one episode, each with a spec, observations and rewards of its own.
+"""Environments with several sides (teams), each with its own spec, observations and rewards.
 
-`sides_of(env)` gives the sides of a world, and `OneSide` is the environment that a learner sees who plays one
-of them while somebody else plays the others.
+`sides_of(env)` returns the sides of an environment. `OneSide` is the environment that a learner sees if it
+plays one side and opponents play the others.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 
 class Sides(ABC):
-    """A world in which every side acts at once. Time steps and actions are given by side."""
+    """An environment in which all sides act simultaneously, with time steps and actions for each side."""
 
     sides: tuple[str, ...]
 
@@ -112,7 +112,7 @@ class TeamSides(Sides):
 
 
 def sides_of(env: Env) -> Sides:
-    """The sides of a world, or a refusal in one line."""
+    """The sides of an environment; an error if it has only one."""
     from phalanx.envs.battle.duel import Duel
     from phalanx.envs.battle.env import Battle
 
@@ -137,9 +137,9 @@ class Facing(NamedTuple):
 
 
 class OneSide(Env):
-    """One side of a world. Who plays the others sets `Facing.chosen` before each step.
+    """One side of an environment. The opponents' actions are set in `Facing.chosen` before each step.
 
-    If it `tells`, their time steps are in `info["others"]`, for opponents that learn.
+    With `tells`, their time steps are in `info["others"]`, for opponents that learn.
     """
 
     def __init__(self, sides: Sides, side: str, tells: bool = False):

@@ -1,8 +1,7 @@
-"""What every environment needs and no author writes: time limit, statistics, inputs, auto-reset.
+"""Wrappers that every environment gets: time limit, statistics, network inputs, auto-reset.
 
-`prepare` stacks them in the one order that is right. The time limit and the statistics sit
-inside, so that they see true episodes; auto-reset sits outside, so that everything within sees an
-episode from its first to its last step.
+`prepare` stacks them in the right order. The time limit and the statistics are inside, so that they see true
+episodes; auto-reset is outside, so that everything inside sees an episode from its first to its last step.
 """
 
 from dataclasses import replace
@@ -31,7 +30,7 @@ class Wrapper(Env):
 
 
 class WithState(Wrapper):
-    """Put the state into `info`, for whoever draws it. Goes around the bare environment."""
+    """Put the state into `info`, for drawing. It wraps the bare environment."""
 
     def reset(self, key: Array) -> tuple[PyTree, TimeStep]:
         return self._with_state(*self.env.reset(key))
@@ -54,7 +53,7 @@ class Counted(NamedTuple):
 
 
 class TimeLimit(Wrapper):
-    """Cut an episode (`truncated`, never `terminated`) after `spec.time_limit` steps."""
+    """Truncate an episode (never `terminated`) after `spec.time_limit` steps."""
 
     def reset(self, key: Array) -> tuple[Counted, TimeStep]:
         state, step = self.env.reset(key)
@@ -96,11 +95,11 @@ class EpisodeStatistics(Wrapper):
 def policy_input(
     obs: Array, alive: Array, last_action: Array, spec: EnvSpec, with_id: bool, with_last_action: bool
 ) -> Array | Picture:
-    """What a network sees: (..., A, O) observations, then agent id, one-hot, then the last action.
+    """The input of a network: (..., A, O) observations, then the one-hot agent id, then the last action.
 
-    That is one-hot too, or as it was if it is continuous. A dead agent's entries are zero but for its id,
-    whatever the environment left there; a last action that there was none of (`no_action`) is all zero.
-    Beside a picture, (..., A, *obs_shape), id and last action are a vector of their own.
+    The last action is one-hot if discrete, and unchanged if continuous; before the first step (`no_action`)
+    it is zero. A dead agent's entries are zero except its id, whatever the environment returns. If
+    observations are pictures, (..., A, *obs_shape), id and last action are a separate vector.
     """
     rows, n_agents = alive.shape, spec.n_agents
     living = alive[..., None]
@@ -177,10 +176,10 @@ class Running(NamedTuple):
 
 
 class AutoReset:
-    """Begin a new episode when one ends, and keep the true final observation apart.
+    """Start a new episode when one ends, and keep the true final observation separately.
 
-    `step` returns the time step as it was (its observation the last of the old episode), while
-    the observation to act on next, the first of the new episode if one began, is in `Running`.
+    `step` returns the unchanged time step (its observation is the last of the old episode). The observation
+    to act on next, which is the first of the new episode if one began, is in `Running`.
     """
 
     def __init__(self, env: Env):

@@ -1,9 +1,9 @@
-"""Experiments: arms on environments, named in a small file; planned, made, and gone on with.
+"""Experiments: every arm on every environment, described in a small file.
 
-Every arm on every environment is a cell: one `phalanx train` command with all its seeds in one program, in a
-process and a folder of its own. What is finished is not made again, what was interrupted resumes to the bit,
-and what fails is written down while the others go on. `experiment.json` in the folder says how things stand.
-Runs are made on this machine or in a cluster (`places`).
+An arm on an environment is a cell: one `phalanx train` command with all its seeds in one program, in its own
+process and folder. Finished cells are not trained again, interrupted ones resume bit for bit, and failures
+are recorded while the others continue. `experiment.json` in the folder has the status. Runs are trained on
+this machine or in a cluster (`places`).
 """
 
 from phalanx.experiment.cell import Cell, clear

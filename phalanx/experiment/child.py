@@ -1,8 +1,9 @@
 """One run of an experiment: `python -m phalanx.experiment.child [--kept] LOCK train ... --out FOLDER`.
 
-The process that trains holds the lock, not the experiment that started it: a run that outlives a killed
-experiment still keeps all others out of its folder. What is to be done is decided under the lock. With
-`--kept` it saves itself and ends when its standard input does, as when the process that started it is gone.
+The process that trains holds the lock, not the experiment that started it: a run that survives a killed
+experiment still locks its folder. Whether to train or resume is decided while the lock is held. With `--kept`
+the process saves a checkpoint and ends when its standard input is closed, for example because its parent was
+killed.
 """
 
 import os
@@ -17,7 +18,7 @@ from phalanx.experiment.lock import lock
 
 
 def main(lock_file: Path, words: list[str]) -> None:
-    """Train, or go on with what another process left; nothing if that finished it."""
+    """Train, or resume what another process left; do nothing if the run is finished."""
     folder = Path(words[words.index("--out") + 1])
     with lock(lock_file):
         state = state_of(folder)

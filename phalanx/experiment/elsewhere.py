@@ -1,4 +1,4 @@
-"""A run that is made on another machine: what is done there, and how it is followed from here."""
+"""A run on another machine: what is executed there, and how it is monitored from here."""
 
 import json
 import os
@@ -18,9 +18,9 @@ TRIES = 3  # for a run that is lost without having saved anything new
 
 
 class Task:
-    """What is submitted: it makes the run in a process of its own, on the machine that it is called on.
+    """The submitted function: it trains the run in a separate process, on the machine where it is called.
 
-    That process saves itself and ends when the one that called is gone, or when a stop is asked for.
+    That process saves a checkpoint and ends if its parent is gone or a stop is requested.
     """
 
     def __init__(self, words: list[str], lock: Path):
@@ -65,7 +65,7 @@ class Job(NamedTuple):
 
 
 def follow(submit: Callable[[], Job], folder: Path, lock: Path, every: float = 0.5) -> int:
-    """Submit a run, and again if its machine is lost, until it ends or a stop is asked for.
+    """Submit a run, and resubmit it if its machine is lost, until it ends or a stop is requested.
 
     Returns its exit code.
     """

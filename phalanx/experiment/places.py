@@ -1,8 +1,8 @@
-"""Where the runs of an experiment are made: on this machine, by SLURM, or in a Ray cluster.
+"""Where the runs of an experiment are trained: on this machine, with SLURM, or in a Ray cluster.
 
-A run has a process on this machine in each case: the training itself, or one that submits it elsewhere,
-follows it and submits it again if its machine is lost. So the runner need not know where its runs are.
-Machines must see the experiment's folder under the same path, and have the same phalanx.
+Each run has a process on this machine: the training itself, or one that submits it, monitors it and resubmits
+it if its machine is lost. So the runner does not depend on where runs are trained. Machines must have the
+experiment's folder at the same path, and the same version of phalanx.
 """
 
 import importlib.util

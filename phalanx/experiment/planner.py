@@ -64,7 +64,7 @@ def plan(experiment: Experiment, measure: bool) -> list[Planned]:
 
 
 def require_unchanged(cell: Cell, setup: Setup) -> None:
-    """Refuse a folder whose run was made with something else than the file now says."""
+    """Raise an error if the run in a folder was made with other options than the file has now."""
     facts = cell.facts()
     if not facts:
         return

@@ -1,4 +1,4 @@
-"""Runs the cells of an experiment, each in a process of its own, and writes down how things stand."""
+"""Trains the cells of an experiment, each in its own process, and records their status."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from phalanx.training.interrupt import stop_requests
 
 
 class Runner:
-    """Makes the cells of an experiment, some at a time, until all are done or a stop is asked for."""
+    """Trains the cells of an experiment, several at a time, until all are done or a stop is requested."""
 
     def __init__(self, experiment: Experiment, jobs: int, say: Callable[[str], None], place: Place = HERE):
         self.experiment, self.jobs, self.say, self.place = experiment, jobs, say, place
@@ -46,13 +46,13 @@ class Runner:
             raise KeyboardInterrupt
 
     def ask_to_stop(self) -> None:
-        """Tell every run once: it saves itself and ends."""
+        """Ask every run to save a checkpoint and end."""
         with self.guard:
             while self.children:
                 self.children.pop().send_signal(signal.SIGTERM)
 
     def make(self, cell: Cell, stop: threading.Event) -> None:
-        """Make one cell, or go on with it; a failure is noted."""
+        """Train or resume one cell; a failure is recorded."""
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         self.wait_for_others(cell, stop)
         if stop.is_set() or cell.state == "done":
@@ -104,7 +104,7 @@ class Runner:
         return ", ".join(f"{name} {last[name]:.3g}" for name in ("return", "win_rate") if name in last)
 
     def note(self) -> None:
-        """Write down how things stand."""
+        """Write the status to experiment.json."""
         experiment = self.experiment
         facts = {
             "title": experiment.title,

@@ -1,1 +1,1 @@
-"""Torsos, heads, and the one file that knows who shares parameters."""
+"""Networks: torsos, heads and parameter sharing."""

@@ -1,7 +1,7 @@
-"""Who shares parameters: the only file that knows.
+"""Parameter sharing. No other file depends on which agents share parameters.
 
-Parameters carry a leading group axis (G, ...). Each agent belongs to one group and is computed with
-that group's slice. Whatever is laid over the agents has its agent axis second to last, (..., A, F).
+Parameters have a leading group axis (G, ...). Each agent belongs to one group and is computed with that
+group's slice. Inputs and outputs of agents have the agent axis second to last, (..., A, F).
 """
 
 # JAX and Flax leave parts of their own signatures untyped.
@@ -62,7 +62,7 @@ class Groups:
 
 
 def groups(share: str, spec: EnvSpec, option: str = "share") -> Groups:
-    """Read `all`, `team`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
+    """Parse `all`, `team`, `type`, `agent`, or explicit groups of agent numbers such as `0,1;2`."""
     if share == "all":
         labels = ["all agents"] * spec.n_agents
     elif share == "team":
@@ -113,9 +113,9 @@ def init(which: Groups, init_one: Callable[[Array], PyTree], key: Array) -> PyTr
 def apply(which: Groups, fn: Callable[..., PyTree], params: PyTree, *inputs: PyTree) -> PyTree:
     """Compute `fn(params of its group, inputs)` for every agent; inputs and outputs are (..., A, F).
 
-    `fn` must not mind which axes stand before the last one, beyond a leading time axis. Shared
-    by all, it is one matrix product over all agents; one each, a batched product; in between,
-    one product a group.
+    `fn` must work with any axes before the last one, after a leading time axis. With one group this is one
+    matrix product over all agents, with one group per agent a batched product, otherwise one product per
+    group.
     """
     if which.count == 1:
         return fn(jax.tree.map(lambda p: p[0], params), *inputs)

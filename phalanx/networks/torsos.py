@@ -1,10 +1,10 @@
-"""Networks over sequences: inputs (T, ..., F), one output a step, memory carried between.
+"""Networks over sequences: inputs (T, ..., F), one output per step, and a memory between steps.
 
 A network is a torso, chosen by name, and a linear head. `TORSOS` at the end of this file lists the names;
 `module:Class` is a torso of your own, a subclass of `Torso`.
 
-Acting is a sequence of length 1, learning one of many steps: the same function, so that what was
-computed when acting is, but for rounding, what is differentiated when learning.
+Acting is a sequence of length 1, learning one of many steps. Both use the same function, so that learning
+differentiates what acting computed, up to rounding.
 """
 
 # JAX and Flax leave parts of their own signatures untyped.
@@ -338,7 +338,7 @@ def parameters(module: nnx.Module) -> PyTree:
 
 
 def require_sound(network: Network) -> None:
-    """Refuse a torso of the user's own that does not keep to the contract of `Torso`, in one line."""
+    """Raise a one-line error if the user's own torso does not implement `Torso`."""
     name, steps, rows = network.kind, 2, 3
     kind = torso_class(name)
     sizes = f"inputs={network.inputs}, picture={network.picture}, hidden={network.hidden}"

@@ -1,5 +1,5 @@
-"""Who plays the other side: a frozen team, the learner itself, or its past selves.
+"""Opponents, which play the other side: a frozen team, the learner itself, or its earlier checkpoints.
 
 An opponent is a policy with parameters. It acts inside the compiled program, in the same scan as the learner,
-and what it keeps from one update to the next is part of the carry.
+and its state between updates is part of the carry.
 """

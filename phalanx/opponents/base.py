@@ -1,4 +1,4 @@
-"""The opponent contract: who plays the other side in the next rollout, and what is learnt of it."""
+"""The interface of opponents: who plays the other side in the next rollout, and what they learn from it."""
 
 import math
 from abc import ABC, abstractmethod
@@ -60,7 +60,7 @@ class Opponents(ABC):
     ) -> tuple[Running, PyTree, dict[str, PyTree]]:
         """Let the opponents (M, ...) choose their next actions in B environments.
 
-        Also returns their memories, and what they want to find in the rollout's `info`.
+        Also returns their memories, and what to store in the rollout's `info` for them.
         """
         facing = self._facing(running)
         batch = running.first.shape[0]
@@ -90,7 +90,7 @@ class Opponents(ABC):
     def scores(self, rollout: Transition) -> tuple[Array, Array]:
         """The learner's wins against each of those that played, and their finished episodes, (M,) each.
 
-        Where nobody wins, an episode with a return above 0 counts; a return of 0 counts half.
+        If episodes cannot be won, a return above 0 counts as a win, and a return of 0 as half a win.
         """
         over = rollout.completed
         if "won" in rollout.info:

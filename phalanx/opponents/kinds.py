@@ -1,4 +1,4 @@
-"""The opponents that a run can have: a frozen team, the learner itself, its past selves, another learner."""
+"""Kinds of opponents: a frozen team, the learner itself, its earlier checkpoints, another learner."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -19,7 +19,7 @@ MEMORY = 0.05  # weight of the newest rollout in the win rates against past selv
 
 
 class Frozen(Opponents):
-    """A team that does not learn. Its parameters are kept in the carry: where they came from may change."""
+    """A team that does not learn. Its parameters are in the carry, because their source may change later."""
 
     def __init__(self, env: OneSide, player: Player, envs: int, greedy: bool, params: PyTree):
         super().__init__(env, player, envs, 1, greedy)
@@ -97,10 +97,11 @@ class Pool(NamedTuple):
 
 
 class PastSelves(Opponents):
-    """Past selves of the learner, taken every `every` env steps into a pool of `size`.
+    """Earlier policies of the learner ("past selves"), added every `every` env steps to a pool of `size`.
 
-    They are drawn uniformly; or the newest half of the time and all others uniformly; or the hard ones, by
-    the square of how often the learner loses to them (Vinyals et al. 2019, prioritised fictitious self-play).
+    They are drawn uniformly; or half of the time the newest and otherwise uniformly; or by difficulty, with
+    the square of the rate at which the learner loses to them (prioritised fictitious self-play, Vinyals et
+    al. 2019).
     """
 
     def __init__(

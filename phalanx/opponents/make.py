@@ -1,4 +1,4 @@
-"""From the options of a run to who plays the other side."""
+"""Build the opponents of a run from its options."""
 
 import tomllib
 from collections.abc import Callable
@@ -152,7 +152,7 @@ def yardstick(env: OneSide, envs: int) -> Frozen:
 
 
 def require_fit(team: Team, spec: EnvSpec, side: str) -> None:
-    """Refuse a team that was made for something else."""
+    """Raise an error if a team was trained for another environment or side."""
     _require_alike(team.spec, spec, f"{team.name} cannot play {side}: {{}}")
     if team.spec.version != spec.version:
         raise PhalanxError(
@@ -162,7 +162,7 @@ def require_fit(team: Team, spec: EnvSpec, side: str) -> None:
 
 
 def _require_alike(one: EnvSpec, other: EnvSpec, line: str) -> None:
-    """Refuse two teams that see or do different things."""
+    """Raise an error if two teams have different observations or actions."""
     for name in INTERFACE:
         if getattr(one, name) != getattr(other, name):
             what = name.replace("n_", "number of ").replace("_", " ")

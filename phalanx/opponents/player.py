@@ -1,4 +1,5 @@
-"""A team that acts for parameters that are given: what networks see is built here from bare observations."""
+"""A team that acts with given parameters; network inputs are built here from the environment's
+observations."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
-"""Distributions over actions. What is not available cannot be drawn, and weighs nothing.
+"""Distributions over actions. Unavailable actions have probability 0 and do not count in the entropy.
 
-`of` gives the one that fits an environment's actions, as an object over what a network puts out: functions
-of the outputs (..., F), the mask (..., U) and what was `drawn`, which is what log-probabilities are of;
-`action` makes of it what the environment gets.
+`of` returns the distribution for an environment's actions. Its methods are functions of the network's outputs
+(..., F), the mask (..., U) and the sample `drawn`, to which log-probabilities refer; `action` maps the sample
+to the action that the environment gets.
 """
 
 # JAX and Flax leave parts of their own signatures untyped.

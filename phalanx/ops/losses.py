@@ -1,4 +1,4 @@
-"""Losses, element by element: whoever calls them masks and averages."""
+"""Elementwise losses; the caller masks and averages them."""
 
 from collections.abc import Callable
 
@@ -38,9 +38,9 @@ def clipped_value_loss(
 
 
 def explained_variance(values: Array, targets: Array, mask: Array, membership: Array | np.ndarray) -> Array:
-    """How well each group's values (..., A) tell its targets: (G,), with `membership` (G, A) of 0 and 1.
+    """Explained variance of each group's values (..., A): (G,), with `membership` (G, A) of 0 and 1.
 
-    1 when they tell them exactly, 0 when they are no better than a constant; only what is in `mask` counts.
+    1 if values equal their targets, 0 if they are no better than a constant; only entries in `mask` count.
     """
     _, missed = masks.grouped_moments(targets - values, mask, membership)
     _, var = masks.grouped_moments(targets, mask, membership)

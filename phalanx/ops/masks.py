@@ -1,4 +1,4 @@
-"""The one mask algebra: a number counts where its step is valid, its agent alive, its action available."""
+"""Masked means: a number counts if its step is valid, its agent alive, its action available."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,9 +1,8 @@
-"""Advantages and targets over rollouts whose steps may end (`terminated`) or be cut (`truncated`).
+"""Advantages and targets over rollouts with terminated and truncated episodes.
 
-All arrays are (T, ...) with time first. `next_values[t]` is the value of the true observation after
-step t: that of the old episode where one ended, never of the one that began after it. An end is
-worth nothing afterwards; a cut is bootstrapped; both stop the recursion, so that no number leaks
-from one episode into another.
+All arrays are (T, ...) with time first. `next_values[t]` is the value of the true observation after step t:
+that of the old episode if one ended, never of the new one. After termination the value is 0; truncation is
+bootstrapped; both stop the recursion, so that no value leaks from one episode into another.
 """
 
 # JAX and Flax leave parts of their own signatures untyped.
@@ -28,7 +27,7 @@ def _backwards(step: Callable[..., Array], init: Array, inputs: tuple[Array, ...
 
 
 def one_step_targets(rewards: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
-    """TD(0): r + gamma V(s'), and r alone at an end. All (T, ...)."""
+    """TD(0): r + gamma V(s'), and r alone at termination. All (T, ...)."""
     return rewards + gamma * jnp.where(terminated, 0.0, next_values)
 
 
@@ -37,8 +36,8 @@ def lambda_returns(
 ) -> Array:
     """TD(lambda): G_t = r_t + gamma ((1 - lam) V(s_t+1) + lam G_t+1). All (T, ...).
 
-    Where an episode is cut, and after the last step, the bootstrap V(s_t+1) stands for G_t+1.
-    With `lam` = 1 these are plain discounted returns, with 0 one-step targets.
+    At truncation, and after the last step, V(s_t+1) replaces G_t+1. With `lam` = 1 these are plain discounted
+    returns, with 0 one-step targets.
     """
 
     def step(later: Array, reward: Array, next_value: Array, ended: Array, cut: Array) -> Array:
@@ -67,8 +66,8 @@ def n_step_returns(
 ) -> Array:
     """r_t + ... + gamma^(n-1) r_t+n-1 + gamma^n V(s_t+n), all (T, ...).
 
-    The sum is shorter, and bootstrapped from where it stops, when an episode is cut or the rollout
-    is over before n steps; at an end it stops without a bootstrap.
+    At truncation and at the end of the rollout the sum is shorter and bootstrapped there; at termination it
+    stops without a bootstrap.
     """
     last_step = jnp.arange(rewards.shape[0]) == rewards.shape[0] - 1
     stops = truncated | last_step.reshape(-1, *[1] * (rewards.ndim - 1))

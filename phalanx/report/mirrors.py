@@ -1,7 +1,7 @@
-"""The metrics in other people's tools as well. None of these can stop a run, or keep it waiting.
+"""Metrics in other tools (TensorBoard, Weights & Biases, MLflow), which can neither stop nor delay a run.
 
-Each tool is driven by a thread of its own. Whatever goes wrong with one is said once, and the run goes on
-without it: the numbers are in metrics.jsonl all the same.
+Each tool has its own thread. If one fails, there is one warning, and the run continues without it: all
+numbers are in metrics.jsonl anyway.
 """
 
 import dataclasses

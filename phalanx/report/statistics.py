@@ -1,4 +1,4 @@
-"""What the scores of some seeds on some tasks say, and how sure that is. Numbers in, numbers out.
+"""Statistics of scores of seeds on tasks, with confidence intervals and tests.
 
 The measures are those of Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice": interquartile mean, probability of improvement, performance profiles. The intervals are made for
@@ -189,11 +189,11 @@ def _score_interval(value: np.ndarray, variance: np.ndarray, level: float) -> In
 
 
 def shuffled(scores: Scores, others: Scores, shuffles: int = SHUFFLES, seed: int = 0) -> float:
-    """How often chance alone makes two arms differ as much as they do: a permutation test's p value.
+    """The p value of a permutation test that two arms are equal.
 
     Labels are shuffled within each task (scores (S,) each); the measure is the probability of improvement.
-    Unlike the bootstrap this holds what it promises with any number of seeds: with three on one task it
-    cannot be below 0.1.
+    Unlike the bootstrap the test is valid for any number of seeds; with three seeds on one task p cannot be
+    below 0.1.
     """
     rng = np.random.default_rng(seed)
     chance = np.zeros(shuffles)

@@ -1,9 +1,9 @@
-"""Search for good settings of an algorithm, named in a small file: many at once, the best go on.
+"""Hyperparameter search: many settings at once, and only the best continue.
 
-Settings that differ in numbers only are lanes of one program, beside the seeds (`training/lanes.py`); those
-that differ in shape have programs of their own. After each rung of env steps the settings that are behind
-are stopped (successive halving). What is finished is not trained again: the command goes on where it was
-killed, to the bit.
+Settings that differ only in numbers train in one program (`training/lanes.py`); settings that differ in
+shapes are compiled separately. After each rung, a number of env steps, the worst settings are stopped
+(successive halving). After an interruption the search continues bit for bit, and finished parts are not
+trained again.
 """
 
 from phalanx.search.runner import Search

@@ -1,4 +1,4 @@
-"""A block: settings of one shape, side by side in one program, from one rung to the next.
+"""A block: settings of one shape that train in one program, from one rung to the next.
 
 A block has a folder: `metrics.jsonl` (evaluations), `checkpoints/` while it is trained and until the next
 rung is done, and `result.json` when it is finished. A finished block is not trained again; an unfinished one

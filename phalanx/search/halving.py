@@ -1,7 +1,7 @@
-"""Successive halving (Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943): who goes on.
+"""Successive halving (Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943).
 
-All settings are trained to the first rung, the best of them to the next one, and so on. How many go on and
-for how long is settled before anything is trained.
+All settings are trained to the first rung, the best of them to the next one, and so on. How many continue and
+for how long is fixed before anything is trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence

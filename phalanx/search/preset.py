@@ -1,4 +1,4 @@
-"""The preset that a search writes: the best setting, with what was spent to find it."""
+"""The preset that a search writes: the best setting, and the budget of the search."""
 
 from typing import Any
 

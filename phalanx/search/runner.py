@@ -1,4 +1,4 @@
-"""Runs a search: rounds of settings, rung by rung, block by block; writes down how things stand."""
+"""Runs a search: rounds of settings, rung by rung, block by block; records the status."""
 
 import contextlib
 import dataclasses
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
 
 class Search:
-    """A search that can be run, and gone on with."""
+    """A search that can be run and resumed."""
 
     def __init__(self, space: Space, say: Say):
         self.space, self.say = space, say

@@ -1,4 +1,4 @@
-"""Which settings are tried: spread over the space, all of a grid, or near what was good before (TPE)."""
+"""Which settings are tried: spread over the space, a whole grid, or guided by earlier results (TPE)."""
 
 import importlib
 import itertools
@@ -53,8 +53,8 @@ class Spread:
 class TPE:
     """The tree-structured Parzen estimator of optuna (Bergstra et al. 2011).
 
-    Asked and told in the same order it proposes the same settings, so that a search that was killed goes on
-    as it would have.
+    With the same order of calls it proposes the same settings, so that an interrupted search continues
+    unchanged.
     """
 
     def __init__(self, space: Space):

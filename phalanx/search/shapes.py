@@ -1,4 +1,4 @@
-"""Settings by shape: which of their options are numbers of one program, and which need another program."""
+"""Groups settings by program: which options are arguments of one program, and which need another program."""
 
 import dataclasses
 from typing import Any, NamedTuple

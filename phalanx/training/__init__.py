@@ -1,1 +1,1 @@
-"""The run: one carry, one scan over compiled environments, one loop over hosted ones, checkpoints."""
+"""Training runs: the training loop, collectors of rollouts, evaluation and checkpoints."""

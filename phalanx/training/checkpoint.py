@@ -1,11 +1,11 @@
-"""Checkpoints: the whole `Carry` (`training/loop.py`), written so that a kill at any moment loses nothing.
+"""Checkpoints: the whole `Carry` (`training/loop.py`), written so that a kill at any moment does no damage.
 
 A checkpoint is a folder `checkpoints/<updates>/` with the arrays (`carry.npz`), those of a replay apart
 (`replay.npz`), the states of environments that are Python programs (`environments.npz`), and a manifest with
 the checksums of all and the score of the evaluation it followed. It is written under another name and renamed
-when it is whole. Arrays are stored as they are, so that restoring is exact. A replay is large and only needed
-to resume: of older checkpoints it is dropped. Without the states a run resumes all the same. The
-configuration is not in a checkpoint: it is `config.toml` of the run folder.
+when it is complete. Arrays are stored unchanged, so that restoring is exact. A replay buffer is large and
+only needed to resume, so it is dropped from older checkpoints. Without the states of environments a run can
+still be resumed. The configuration is not in a checkpoint: it is `config.toml` of the run folder.
 """
 
 import hashlib
@@ -91,8 +91,8 @@ def save(
 ) -> None:
     """Write a checkpoint and drop all but the last `keep` and the best; older ones lose their replay.
 
-    `states` are those of running episodes, by environment, where they are not in the carry. Arrays are
-    written whole, on however many `devices` they lie. Of several hosts the first one writes.
+    `states` are those of running episodes, by environment, if they are not in the carry. Arrays are gathered
+    from all `devices`. With several hosts only the first one writes.
     """
     files = _by_file(carry, states)
     if not hosts.first():
@@ -149,12 +149,12 @@ def _as_numpy(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def circumstances(devices: int) -> dict[str, str]:
-    """What numbers may depend on besides the run itself."""
+    """Versions and devices, on which numbers may depend."""
     return {**device.versions(), "device": device.describe(), "devices": str(devices)}
 
 
 def first_nan(tree: PyTree) -> str | None:
-    """The name of the first array with a NaN in it; None if all is well."""
+    """The name of the first array with a NaN in it; None if there is none."""
     for name, leaf in _named_leaves(tree).items():
         if (
             not is_key(leaf)
@@ -187,7 +187,7 @@ def _prune(folder: Path, keep: int) -> None:
 
 
 def listing(folder: Path) -> list[Checkpoint]:
-    """All checkpoints, sound or not, oldest first."""
+    """All checkpoints, valid or not, oldest first."""
     inside(folder.parent, folder.name)
     return [_manifest(path) for path in sorted(folder.glob("[0-9]" * 10)) if path.is_dir()]
 
@@ -218,7 +218,7 @@ def _manifest(path: Path) -> Checkpoint:
 def fault(checkpoint: Checkpoint, to_go_on: bool) -> str | None:
     """What is wrong with the files of a checkpoint; None if they are what was written.
 
-    To play, its policy is enough; `to_go_on` takes the replay, if there is one.
+    To play, its policy is enough; `to_go_on` needs the replay buffer, if there is one.
     """
     if checkpoint.unreadable:
         return checkpoint.unreadable
@@ -233,7 +233,7 @@ def fault(checkpoint: Checkpoint, to_go_on: bool) -> str | None:
 
 
 def forget_after(checkpoint: Checkpoint) -> None:
-    """Remove the checkpoints of a future that is about to be played again."""
+    """Remove the checkpoints after the one that the run continues from."""
     for each in listing(checkpoint.path.parent):
         if each.updates > checkpoint.updates:
             shutil.rmtree(each.path, ignore_errors=True)
@@ -242,9 +242,9 @@ def forget_after(checkpoint: Checkpoint) -> None:
 def choose(
     folder: Path, name: str | None = None, *, to_go_on: bool = True, use: str = "use --checkpoint {}"
 ) -> Checkpoint:
-    """The newest checkpoint, or the one called `name`; a broken one is refused and a sound one offered.
+    """The newest checkpoint, or the one called `name`; the error for a damaged one suggests a valid one.
 
-    `use` says how a user takes the sound one.
+    `use` says how a user selects the valid one.
     """
     found = listing(folder)
     if not found:

@@ -1,4 +1,4 @@
-"""What it costs to compile the programs of a run, one by one."""
+"""How long each program of a run takes to compile."""
 
 import time
 from typing import Any, NamedTuple

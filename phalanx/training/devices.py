@@ -1,9 +1,9 @@
-"""One run on several devices: which seeds and which environments each of them has.
+"""One run on several devices: how seeds and environments are split over them.
 
-Devices form a mesh, groups of seeds x parts of environments. Seeds come first: they never talk to each other.
-Only when there are more devices than seeds, the environments of a seed are divided too. Its networks are then
-on all its devices, its environments and their replay on one each, and the compiler adds the sums over devices
-that an update needs. What is saved in a checkpoint does not depend on any of this.
+Devices form a mesh, groups of seeds x parts of environments. Seeds are split first, because they do not
+communicate. Only if there are more devices than seeds, the environments of a seed are split too. Its networks
+are then replicated on all its devices, its environments and replay buffers are split, and the compiler adds
+the sums over devices that an update needs. Checkpoints do not depend on any of this.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
         return self.groups * self.parts
 
     def describe(self, seeds: int, envs: int) -> str:
-        """Who has what, such as `4 devices: 2 seeds x 2 parts of the environments, 32 each`."""
+        """The layout as text, such as `4 devices: 2 seeds x 2 parts of the environments, 32 each`."""
         plural = "s" if seeds > 1 else ""
         if self.parts == 1:
             return f"{self.devices} devices: {seeds} seed{plural}, {seeds // self.groups} on each"
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
         )
 
     def placed(self, shapes: PyTree, env_axes: PyTree = None) -> PyTree:
-        """Shapes (S, ...) with where they lie; `env_axes` says which axis is that of environments, or -1."""
+        """Shapes (S, ...) with their sharding; `env_axes` is the axis of environments, or -1."""
         if self.mesh is None:
             return shapes
         mesh = self.mesh
@@ -83,7 +83,7 @@ class Layout(NamedTuple):
         return None if self.mesh is None else jax.tree.map(lambda x: x.sharding, shapes)
 
     def carry(self, shapes: Carry, loop: Loop) -> Carry:
-        """The shapes of a carry, (S, ...), with where they lie."""
+        """The shapes of a carry, (S, ...), with their sharding."""
         if self.mesh is None:
             return shapes
         axes = jax.tree.map(lambda _: -1, shapes)
@@ -132,7 +132,7 @@ def env_axes(loop: Loop) -> tuple[PyTree, PyTree]:
 
 
 def lay_out(loop: Loop, wanted: int) -> Layout:
-    """Lay a run over `wanted` devices, or over all; refuse numbers that do not divide."""
+    """Split a run over `wanted` devices, or over all; an error if the numbers do not divide."""
     if hosts.count() > 1:
         if wanted > 1:
             raise PhalanxError(

@@ -58,7 +58,7 @@ class Driver:
     # Before training
 
     def begin(self, command: str, networks: Any = None) -> None:
-        """Compile, and make the folder when everything fits. `networks` maps the first learner to another."""
+        """Compile, and create the run folder if everything fits. `networks` replaces the initial learner."""
         self.record.require_new()
         memory = self._compile()
         self.record.create(self.setup, memory, command)
@@ -69,7 +69,7 @@ class Driver:
         )
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
-        """Go on from a checkpoint. Nothing in the folder is changed before everything fits."""
+        """Continue from a checkpoint. Nothing in the folder is changed before everything fits."""
         note = other_versions(saved, self.layout.devices)
         carry = checkpoint.restore(saved, carry_shapes(self.setup.loop, self.layout))
         self._compile()
@@ -94,7 +94,7 @@ class Driver:
         self.record.resumed(self.setup, self.env_steps, begun_again)
 
     def _compile(self) -> dict[str, int]:
-        """Say what will run, compile it, and make sure that it fits; the bytes that it will take."""
+        """Print what will run, compile it, and check that it fits; returns the bytes that it needs."""
         setup, say = self.setup, self.console.say
         devices = self.layout.devices
         say(*statement(setup, self.layout))
@@ -275,7 +275,7 @@ class Driver:
         self.console.evaluation(self.env_steps, self.rate, self.seconds_left, means)
 
     def _refuse_breaches(self, tally: Tally) -> None:
-        """Stop at what would make every later number meaningless. The last checkpoint stays good."""
+        """Stop if a value is not finite or an agent has no action. The last checkpoint stays valid."""
         if np.any(tally.no_action_available):
             raise PhalanxError(
                 f"{self.setup.env.spec.name} left a living agent without any available action; "
@@ -304,7 +304,7 @@ class Driver:
     def save(self, score: float | None, at_rest: bool = True) -> None:
         """Write a checkpoint, unless the learner has NaNs.
 
-        With the states of the environments if they are `at_rest`, where the carry left them.
+        It includes the states of the environments if they are `at_rest`, as the carry describes them.
         """
         assert self.carry is not None
         broken = checkpoint.first_nan(self.carry.without_replay().learner)
@@ -332,8 +332,8 @@ class Driver:
     def _finish(self) -> None:
         """Evaluate the last and the best parameters of each seed on its own episodes.
 
-        They were not used to choose the best, and differ from seed to seed, so that intervals over seeds
-        contain the variation over episodes.
+        These episodes were not used to choose the best parameters, and differ between seeds, so that
+        intervals over seeds include the sampling error of the episodes.
         """
         assert self.carry is not None
         last, best = jax.vmap(self.setup.algorithm.policy)(self.carry.learner), self.carry.best.policy

@@ -1,4 +1,4 @@
-"""What a run takes on its device and on disk, before it starts; what does not fit is refused."""
+"""Memory and disk space of a run, computed before it starts; an error if they are not available."""
 
 import math
 import shutil
@@ -30,7 +30,7 @@ def memory_parts(setup: Setup, layout: Layout = ONE) -> dict[str, int]:
 
 
 def require_memory(setup: Setup, parts: Mapping[str, int], needed: int, devices: int = 1) -> None:
-    """Refuse a run that does not fit on its devices, and say what might."""
+    """Raise an error if a run does not fit on its devices, and suggest what might."""
     free = device.free_bytes(devices)
     if free is not None and needed > free:
         raise PhalanxError(

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop, which then saves itself."""
+"""After Ctrl-C or SIGTERM a run saves a checkpoint and stops."""
 
 import contextlib
 import signal

@@ -1,7 +1,7 @@
 """Random keys by purpose: no two purposes can share a root key, whatever their seeds.
 
-A root key is the purpose and the seed, side by side in the two words of a threefry key. Everything random in
-a run descends from one of them, by `split` or by `fold_in`, never by both from the same key: in JAX
+A root key is the purpose and the seed, side by side in the two words of a threefry key. All random keys of a
+run are derived from one of them, by `split` or by `fold_in`, never by both from the same key: in JAX
 `split(key)[i]` and `fold_in(key, i)` are the same key.
 """
 

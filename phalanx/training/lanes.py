@@ -1,11 +1,13 @@
-"""Many settings in one program: lanes side by side, each with a seed and numbers of its own.
+"""Many settings in one program. A lane is one seed of one setting; lanes are mapped over like seeds.
 
-A setting is some options of an algorithm, such as its learning rate and its discount. Its numbers are
-arguments of the programs: inside of them the algorithm is built from a config that holds them, so that no
-algorithm knows of lanes, and a hundred settings are compiled once. The carry of a lane is that of a run.
+A setting is a choice of some options of an algorithm, such as learning rate and discount. These numbers are
+arguments of the compiled programs: inside them the algorithm is built from a config that contains the traced
+numbers. So algorithms need no special code, and a hundred settings are compiled once. The carry of a lane is
+that of a run.
 
-Only options that enter as numbers can be arguments. One that decides shapes or what Python does, such as the
-width of a network, fails to trace: `own_program` finds it, and its settings have programs of their own.
+Only options that are used as numbers can be arguments. An option that determines shapes or Python control
+flow, such as the width of a network, cannot be traced: `own_program` finds it, and each of its values is
+compiled separately.
 """
 
 import dataclasses
@@ -139,9 +141,9 @@ def example(config: AlgorithmConfig, names: Iterable[str]) -> dict[str, Array]:
 
 
 def own_program(lane: Lane, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Those of some options that cannot be arguments of a program, and why; each value is another program.
+    """The options that cannot be arguments of a program, and why; each of their values is another program.
 
-    Also returns those that could be arguments and do nothing.
+    Also returns those that could be arguments but have no effect.
     """
     kinds = {name: opt.kind for name, opt in options_of(type(lane.config)).items()}
     own, idle = {name: "it is no number" for name in names if kinds[name] not in (int, float)}, set[str]()
@@ -159,7 +161,7 @@ def own_program(lane: Lane, names: Sequence[str]) -> tuple[dict[str, str], set[s
 
 
 def _idle(lane: Lane, names: Sequence[str]) -> set[str] | str:
-    """Those of some options that do nothing as arguments; or why they cannot be arguments together."""
+    """The options that have no effect as arguments; or why they cannot be arguments together."""
     arguments = (jnp.int32(0), example(lane.config, names), jnp.int32(1), jax.random.key(0))
     try:
         program = jax.make_jaxpr(lane.run)(*arguments).jaxpr

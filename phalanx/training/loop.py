@@ -48,7 +48,7 @@ class Best(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """The whole of a run. Saving it is a checkpoint; restoring it continues as `Collector.promise` says."""
+    """The whole state of a run. A checkpoint saves it; how exactly it resumes, `Collector.promise` says."""
 
     learner: Learner
     """parameters, targets, optimiser, normalisers, replay, counters"""
@@ -66,7 +66,7 @@ class Carry(NamedTuple):
     """who plays the other side, if anybody does: see `phalanx.opponents`"""
 
     def without_replay(self) -> "Carry":
-        """All but the replay buffer, which only learning needs, and which is large."""
+        """The carry without the replay buffer, which is large and only needed for learning."""
         return self._replace(learner=without_replay(self.learner))
 
 

@@ -1,4 +1,4 @@
-"""Whole episodes, kept step by step: what `watch` shows and `record` writes."""
+"""Whole episodes, step by step, for `watch` and `record`."""
 
 import contextlib
 from collections.abc import Callable
@@ -49,9 +49,8 @@ def play(
     """Play `episodes` of a seed with a policy.
 
     `film` also keeps the environment's states, or the pictures that it renders, and the team's preferences.
-    The start of an episode depends on
-    the seed and its number alone: two teams can be watched from the same starts, and `watch` and `record`
-    with the same seed show the same episodes.
+    The initial state of an episode depends only on the seed and its number: two teams can be watched from the
+    same initial states, and `watch` and `record` with the same seed show the same episodes.
     """
     program = player(env, algorithm, min(episodes, EPISODES_AT_ONCE), greedy, film)
     root, played = keys.root(Purpose.PLAYBACK, seed), []

@@ -1,4 +1,4 @@
-"""The programs of a run, which the driver calls: each maps over the seeds.
+"""The compiled programs of a run, which the driver calls; each is mapped over the seeds.
 
 With a compiled collector collecting and learning are one program. With a hosted one the update is compiled
 alone, and a Python loop steps the environments between two updates.
@@ -86,7 +86,7 @@ def program_jobs(
 def compile_programs(
     loop: Loop, evaluation: Collector, layout: Layout = ONE, against: Against | None = None
 ) -> Programs:
-    """Compile everything that a run will call, at the same time; the last few are kept in this process."""
+    """Compile all programs of a run in parallel; the latest ones are cached in this process."""
     jobs = program_jobs(loop, evaluation, layout, against)
     # Each is compiled while the next is traced.
     with _uncollected(), ThreadPoolExecutor(len(jobs)) as pool:
@@ -110,7 +110,7 @@ def compile_programs(
 
 @contextmanager
 def _uncollected():
-    """Without garbage collection: tracing makes many objects that live on; searching them takes time."""
+    """Turn off garbage collection: tracing creates many lasting objects, and scanning them takes time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -19,7 +19,7 @@ from phalanx.training.setup import Setup
 
 
 def record_of(folder: Path) -> "Record":
-    """The record of a run. Hosts but the first have one of their own, which ends with the process."""
+    """The record of a run. Hosts other than the first have a temporary one, deleted with the process."""
     if hosts.first():
         return Record(folder)
     apart = tempfile.TemporaryDirectory(prefix="phalanx-host-")
@@ -46,7 +46,7 @@ class Record:
         return self.folder / "checkpoints"
 
     def require_new(self) -> None:
-        """Refuse a folder that holds something, or that cannot be made."""
+        """Raise an error if the folder is not empty or cannot be created."""
         try:
             taken = self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir()))
         except OSError as error:
@@ -84,7 +84,7 @@ class Record:
         self.write(facts)
 
     def resumed(self, setup: Setup, env_steps: int, begun_again: int) -> None:
-        """Write down that the run goes on, with what, from where, and how many episodes begin again."""
+        """Record a resume: versions, checkpoint, and how many episodes start again."""
         now = {
             "env_steps": env_steps,
             "steps": setup.config.steps,
@@ -125,7 +125,7 @@ class Record:
 
     @contextlib.contextmanager
     def failures_noted(self) -> Generator[None]:
-        """Leave the reason in run.json when a run does not come to its end."""
+        """Write the reason to run.json if a run does not finish."""
         try:
             yield
         except Interrupted:

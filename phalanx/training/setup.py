@@ -1,4 +1,4 @@
-"""Before a run: put its parts together, and say what will run."""
+"""Build the parts of a run, and describe what will run."""
 
 import dataclasses
 import math
@@ -68,9 +68,9 @@ class Setup(NamedTuple):
 
 
 def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) -> Setup:
-    """Put the parts together, refusing those that do not fit. Nothing is compiled or written yet.
+    """Build the parts of a run, with errors if they do not fit. Nothing is compiled or written yet.
 
-    `load` loads a team that is to play the other side.
+    `load` loads a team that plays the other side.
     """
     run = resolved.run
     env = _placed(env, run, resolved.origins["run"])
@@ -168,7 +168,7 @@ _make_parts_once = lru_cache(maxsize=4)(_make_parts)
 
 
 def _is_fixed(cls: type[Algorithm], config: AlgorithmConfig, env: Env | HostSource) -> bool:
-    """Whether nothing of what is compiled can change in this process: our own code, a frozen environment."""
+    """Whether compiled programs can be reused in this process: built-in code and a frozen environment."""
     frozen = dataclasses.is_dataclass(env) and type(env).__hash__ is not None and isinstance(env, Env)
     ours = all(each.__module__.startswith("phalanx.") for each in (cls, type(env)))
     return frozen and ours and config.is_builtin

@@ -1,4 +1,4 @@
-"""Begin a run with the networks of another: `--init-from RUN`."""
+"""Start a run from the networks of another: `--init-from RUN`."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def start_from(name: str, source: Setup, trained: Carry, target: Setup) -> Calla
 
     Networks are matched by role, such as actor and critic, and by the agents that they are for: each group
     takes the network of its agents, so that one shared network can become one for each type or agent.
-    Optimisers, replay and counters begin anew. What does not fit is refused.
+    Optimisers, replay buffer and counters start from the beginning. An error says what does not fit.
     """
     _require_same_scales(name, source, target)
     seeds = _seeds(name, source.config.seeds, target.config.seeds)
@@ -43,7 +43,7 @@ def start_from(name: str, source: Setup, trained: Carry, target: Setup) -> Calla
 
 
 def _require_same_scales(name: str, source: Setup, target: Setup) -> None:
-    """Refuse networks that have learnt from inputs or rewards on another scale."""
+    """Raise an error if the networks were trained with other normalisation of inputs or rewards."""
     for option in ("normalise_obs", "normalise_reward"):
         was, now = (getattr(each.resolved.algorithm, option, False) for each in (source, target))
         if was != now:

@@ -1,8 +1,7 @@
-"""What a browser on this machine is answered: the page, what it asks about runs, replays and comparisons.
+"""The local web server: the page, and its requests for runs, replays and comparisons.
 
-Only GET, only 127.0.0.1, only requests that name this machine as their host: a page from elsewhere whose
-name was made to point here is refused. Paths are looked up in a table and runs by an id, so that no request
-names a file.
+It answers only GET, only on 127.0.0.1, and only requests that name this machine as their host, against DNS
+rebinding. Paths are looked up in a table and runs by an id, so that no request names a file.
 """
 
 import html

@@ -1,1 +1,1 @@
-"""Environments that are Python programs. Nothing here imports JAX, so that workers start quickly."""
+"""Python environments. Nothing here imports JAX, so that workers start quickly."""

@@ -1,4 +1,4 @@
-"""The contract of an environment that is a Python program: numpy in, numpy out, seeded by a number."""
+"""The interface of a Python environment: numpy in, numpy out, seeded by a number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HostSource(ABC):
     @property
     @abstractmethod
     def spec(self) -> EnvSpec:
-        """What the environment says of itself."""
+        """Names, sizes and properties of the environment."""
 
     @abstractmethod
     def pool(self, count: int) -> Pool:
@@ -55,9 +55,9 @@ class HostSource(ABC):
 
 
 class HostEnv(HostSource):
-    """A team task for A agents that holds its own state.
+    """A task for A agents that holds its own state.
 
-    A subclass gives `spec`, `reset` and `step`. It never resets itself and need not count the time limit.
+    A subclass defines `spec`, `reset` and `step`. It does not reset itself and need not count the time limit.
     """
 
     @abstractmethod
@@ -66,7 +66,7 @@ class HostEnv(HostSource):
 
     @abstractmethod
     def reset(self, seed: int) -> HostStep:
-        """Begin an episode. `seed`, below 2**64, decides everything random in it."""
+        """Begin an episode. `seed`, below 2**64, determines everything random in it."""
 
     @abstractmethod
     def step(self, actions: np.ndarray) -> HostStep:

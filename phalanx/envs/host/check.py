@@ -1,4 +1,4 @@
-"""Hold a host environment against the contract, and explain each breach in one sentence."""
+"""Check that a Python environment implements the interface, and explain each violation in one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 7
 
 
 def check_host(source: HostSource) -> list[str]:
-    """Every breach of the contract that can be found; an empty list for a sound environment.
+    """List every violation of the interface that can be found; an empty list means none.
 
     Two environments play the same episodes with the same actions, side by side.
     """

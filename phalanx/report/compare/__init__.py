@@ -1,8 +1,8 @@
-"""Runs side by side: what is compared with what, whether that is fair, and what can be said of it.
+"""Comparisons of runs: what is compared, whether it is fair, and what can be concluded.
 
 An *arm* is what is compared, such as an algorithm with its options; a *task* is an environment. Every arm has
-a run, or several, on every task, and every seed has one score there: the final evaluation of its last
-parameters. All is read from the run folders alone.
+one or more runs on every task, and every seed has one score there: the final evaluation of its last
+parameters. Everything is read from the run folders.
 """
 
 from phalanx.report.compare.build import EXPERIMENT, compare, gather

@@ -24,7 +24,7 @@ def require_one_kind(chosen: Mapping[str, str]) -> None:
 
 
 def require_fair(task: str, runs: Sequence[Trained], steps: int | None) -> None:
-    """Refuse runs that did not do the same: other rules, other budgets, an unfinished one."""
+    """Raise an error if runs are not comparable: other rules, other budgets, or an unfinished run."""
     first = runs[0]
     for run in runs:
         old, new = (each.facts.get("env_version", 1) for each in (first, run))
@@ -50,7 +50,7 @@ def require_fair(task: str, runs: Sequence[Trained], steps: int | None) -> None:
 
 
 def tuning_notes(by_arm: Mapping[str, Sequence[Trained]]) -> list[str]:
-    """Say how much each arm was tuned, if any was by a search: a tuned arm is favoured."""
+    """Report how much each arm was tuned by a search: an arm that was tuned more is favoured."""
     if not any(run.facts.get("tuning") for runs in by_arm.values() for run in runs):
         return []
     said = []
@@ -68,7 +68,7 @@ def _tuning(run: Trained) -> str:
 
 
 def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
-    """Say where environments are set differently: whether that makes them easier, only people know."""
+    """Report differing options of environments; whether they make the task easier, the user must judge."""
     return [
         f"runs on {task} differ in options of the environment: {', '.join(each[4:] for each in found)}"
         for task, runs in by_task.items()

@@ -1,4 +1,4 @@
-"""What can be said of a comparison, in words."""
+"""The conclusions of a comparison, in words."""
 
 from __future__ import annotations
 

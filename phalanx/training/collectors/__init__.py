@@ -1,7 +1,7 @@
-"""Where steps come from: a collector plays a policy in environments and returns what happened.
+"""Collectors play a policy in environments and return rollouts.
 
-Training, evaluation, watching and recording all take a collector; nothing else knows whether an environment
-is compiled (`compiled.py`) or a Python program (`hosted.py`).
+Training, evaluation, watching and recording all use a collector; nothing else depends on whether an
+environment is compiled (`compiled.py`) or a Python environment (`hosted.py`).
 """
 
 from phalanx.algorithms.base import Algorithm
@@ -19,8 +19,8 @@ def collector_for(
 ) -> Collector:
     """Collect from B copies of an environment for each of S seeds.
 
-    `with_states` puts the environment's own state into `info`, for whoever draws it; an environment that is
-    a Python program draws itself then. The other side of a world with sides acts at random.
+    `with_states` puts the environment's own state into `info`, for drawing; Python environments render images
+    instead. In environments with several sides the other sides act at random.
     """
     if isinstance(env, HostSource):
         return Hosted(env, algorithm, envs, seeds, film=with_states)

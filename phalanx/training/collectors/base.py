@@ -1,4 +1,4 @@
-"""The collector contract."""
+"""The collector interface."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ class Collector(ABC):
     promise: Literal["exact", "replayable"]
     """What it can promise when a run is resumed.
 
-    `exact`: the actors and `states` continue to the bit. `replayable`: some running episodes begin again
-    from their recorded seeds; the steps played in them so far stay learnt, and the position is lost.
+    `exact`: the actors and `states` continue bit for bit. `replayable`: some running episodes start again
+    from their recorded seeds; the steps collected in them so far have been learnt from.
     """
     env: Any
     """the environment, as it was given"""
@@ -64,14 +64,14 @@ class Collector(ABC):
         """What the environments show now, (S, B, ...)."""
 
     def close(self) -> None:  # noqa: B027  (a compiled environment holds nothing)
-        """Release the environments. They are made anew when they are needed again."""
+        """Release the environments. They are created again when they are needed."""
 
     def states(self) -> list[bytes | None]:
-        """What is not in the actors of each running episode; None if there is no such state."""
+        """The state of each running episode that is not in the actors; None if it cannot be saved."""
         return []
 
     def restored(self, actors: PyTree, states: Sequence[bytes | None]) -> tuple[PyTree, int]:
-        """Actors from a checkpoint, ready to go on with its `states`, and how many episodes begin again."""
+        """Actors from a checkpoint with its `states`, and how many episodes start again."""
         return actors, 0
 
 

@@ -1,4 +1,4 @@
-"""Environments in JAX: the only scan over `env.step`. Training, evaluation and recording collect with it."""
+"""Collector for environments in JAX: the scan over `env.step` in training, evaluation and recording."""
 
 import copy
 from typing import Any, NamedTuple, Self
@@ -38,7 +38,7 @@ class Compiled(Collector):
         with_states: bool = False,
         opponents: Opponents | None = None,
     ):
-        """With `opponents` they play the other side; `env` is then that of their learner's side."""
+        """`opponents`, if given, play the other side; `env` is then the environment of the learner's side."""
         self.env, self.algorithm, self.opponents = env, algorithm, opponents
         self.prepared = prepare(WithState(env) if with_states else env, **algorithm.config.inputs)
         self.spec = self.prepared.spec
@@ -99,7 +99,7 @@ class Compiled(Collector):
         return jax.lax.scan(step, actors, None, length)
 
     def first_playing(self, policy: PyTree) -> PyTree:
-        """Who plays the other side before anything is learnt, (M, ...); None if nobody does."""
+        """The initial parameters of the opponents, (M, ...); None if there are none."""
         if self.opponents is None:
             return None
         return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)

@@ -1,4 +1,4 @@
-"""Environments that are Python programs: the only loop over a pool of them, with a compiled `act`.
+"""Collector for Python environments: a loop over a pool of them, with a compiled `act`.
 
 Keys are drawn as in `compiled.py`: the same seeds give the same actions, and the seed of each episode is the
 key that a compiled environment would have been reset with.
@@ -26,7 +26,7 @@ BLOCK = 64  # steps that are drawn for or kept at once, where nobody knows how m
 
 
 class HostedActors(NamedTuple):
-    """What is known of B environments between two steps, without the environments themselves, (S, B, ...)."""
+    """The state of B environments between two steps, except the environments themselves, (S, B, ...)."""
 
     observation: Observation
     """as the environments gave it"""
@@ -165,10 +165,10 @@ class Hosted(Collector):
     def _play(
         self, policy: PyTree, actors: HostedActors, greedy: bool, length: int | None = None
     ) -> Generator[tuple[Step, HostedActors]]:
-        """Play `length` steps, or until every environment has completed an episode; it rests from then on.
+        """Play `length` steps, or until every environment has completed an episode; it then stands still.
 
-        While one part of the pool steps, another is acted for. Actions of all environments are computed
-        each time and those of other parts dropped, so that random draws do not depend on the parts.
+        While one part of the pool steps, actions are computed for another. Actions are always computed for
+        all environments, and those of other parts dropped, so that random numbers do not depend on the parts.
         """
         running = np.ones(self.seeds * self.envs, bool)
         parts = range(len(self.pool.parts))
