@@ -1,7 +1,7 @@
 """Batches on the last axis: the layout in which small simulators run fastest.
 
-With the batch last, every elementary operation on a handful of units is a long, contiguous vector
-operation; with the batch first it is a short one, again and again.
+With the batch last, every elementary operation on a few units is one long, contiguous vector operation; with
+the batch first it is many short ones.
 """
 
 import math
@@ -118,10 +118,10 @@ Pair = Callable[[PyTree], tuple[Array, ...]]
 def fold(pair: Pair, kinds: tuple[str, ...], columns: PyTree) -> tuple[Array, ...]:
     """Reduce `pair(column)` over the leading axis of `columns`, each output by its kind: sum, min or max.
 
-    What each unit makes of all others: `pair` gets one other unit's values (..., B) and gives this
-    unit's (N, B). A CPU takes the others one after another, each a vector operation over all units
-    and environments that stays in its cache; other devices take all pairs at once, or, when there are
-    very many, a few others at a time.
+    This computes interactions of each unit with all others: `pair` takes one other unit's values (..., B) and
+    returns (N, B). A CPU takes the others one after another, each a vector operation over all units and
+    environments that stays in its cache; other devices take all pairs at once, or, when there are very many,
+    a few others at a time.
     """
     count = jax.tree.leaves(columns)[0].shape[0]
     many = count * math.prod(_shapes(pair, columns)[0].shape) > MANY_PAIRS

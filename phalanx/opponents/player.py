@@ -1,5 +1,4 @@
-"""A team that acts with given parameters; network inputs are built here from the environment's
-observations."""
+"""A team that acts with given parameters. Network inputs are built here from plain observations."""
 
 from typing import NamedTuple
 

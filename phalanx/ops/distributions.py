@@ -19,7 +19,7 @@ from phalanx.types import Array, EnvSpec
 
 
 def mask_logits(logits: Array, avail: Array) -> Array:
-    """Give forbidden actions the lowest finite logit, so that their probability is exactly 0.
+    """Give unavailable actions the lowest finite logit, so that their probability is exactly 0.
 
     Finite, because gradients through an infinity are NaN. logits and avail are (..., U).
     """
@@ -54,7 +54,7 @@ def log_probs(logits: Array, avail: Array) -> Array:
 
 
 def explored(policy: Array, avail: Array, epsilon: Array | float) -> Array:
-    """Log-probabilities of a policy, (..., U), of which the share `epsilon` is uniform instead."""
+    """Log-probabilities of a policy, (..., U), mixed with a uniform one with weight `epsilon`."""
     uniform = avail / jnp.maximum(avail.sum(-1, keepdims=True), 1)
     return jnp.log(jnp.maximum((1 - epsilon) * policy + epsilon * uniform, jnp.finfo(jnp.float32).tiny))
 
@@ -97,7 +97,7 @@ class Distribution(Protocol):
 
     @property
     def outputs(self) -> int:
-        """F: how many numbers a network puts out for it."""
+        """F: the number of network outputs that it needs."""
         ...
 
     def sample(self, key: Array, out: Array, avail: Array) -> Array:
@@ -121,7 +121,7 @@ class Distribution(Protocol):
         ...
 
     def kl(self, out: Array, other: Array, avail: Array) -> Array:
-        """How far `other` is from `out`, (...)."""
+        """Kullback-Leibler divergence of `other` from `out`, (...)."""
         ...
 
 
@@ -159,9 +159,9 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 class Gaussian:
     """U numbers, each normally distributed around its mean, on the scale of half the actions' range.
 
-    The network puts out means and logarithms of deviations. `squash` bends what is drawn into the range
-    by a tanh, with the log-probability of what comes out; without it the environment clips, and the
-    log-probability is of what was drawn. Entries that are not an agent's own do not count.
+    The network outputs means and log standard deviations. With `squash` the sample is mapped into the range
+    by tanh, and the log-probability is that of the result; without it the environment clips, and the
+    log-probability is that of the unclipped sample. Padded entries do not count.
     """
 
     size: int

@@ -1,7 +1,8 @@
 """Environments in parts, one for each device of a program that runs on several.
 
-The program is the same as on one device; the compiler divides it by where its arrays lie. What follows only
-tells it where. On one device it does nothing. See `phalanx.training.devices` for who sets up the mesh.
+The program is the same as on one device; the compiler partitions it according to the sharding of its arrays.
+These functions only set the sharding. On one device they do nothing. `phalanx.training.devices` sets up the
+mesh.
 """
 
 # JAX leaves parts of its own signatures untyped.
@@ -39,7 +40,7 @@ def split(tree: PyTree, axis: int) -> PyTree:
 
 
 def whole(tree: PyTree) -> PyTree:
-    """Arrays of which every device has all."""
+    """Arrays that are replicated on every device."""
     if parts() == 1:
         return tree
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()), tree)

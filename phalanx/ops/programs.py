@@ -1,4 +1,4 @@
-"""How programs are laid out for the device that they compile for."""
+"""Loops and branches that depend on the device for which a program is compiled."""
 
 # JAX and Flax leave parts of their own signatures untyped.
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -24,8 +24,8 @@ def unroll(steps: int) -> int:
 def at_size(sizes: Sequence[int], fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Let `fn(size, *args)` be called as `f(needed, *args)`, with the smallest of `sizes` that is not less.
 
-    A size shapes arrays, so there is a program for each, of which one runs. Under `vmap` it is the one that
-    the largest `needed` of the batch asks for, where a plain `switch` would run them all. Sizes must rise.
+    A size determines shapes, so there is one program for each size, and one of them runs. Under `vmap` it is
+    the one for the largest `needed` of the batch; a plain `switch` would run them all. Sizes must increase.
     """
 
     def one_of(programs: Sequence[Callable[..., PyTree]], needed: Array, args: PyTree) -> PyTree:

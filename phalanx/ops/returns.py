@@ -82,10 +82,10 @@ def n_step_returns(
 
 
 def returns_so_far(before: Array, first: Array, rewards: Array, gamma: float) -> tuple[Array, Array]:
-    """Discounted returns up to each step: R_t = gamma R_t-1 + r_t, anew where an episode begins.
+    """Discounted returns up to each step: R_t = gamma R_t-1 + r_t, reset where an episode begins.
 
-    From those of running episodes (B, A), `first` (T, B) and rewards (T, B, A). Returns the last, to go on
-    from with the next rollout, and all, (T, B, A).
+    From those of running episodes (B, A), `first` (T, B) and rewards (T, B, A). Returns the last, with which
+    the next rollout continues, and all, (T, B, A).
     """
 
     def step(before: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
-"""What happens during one game loop, of which an env step has eight.
+"""One game loop. An env step has eight game loops.
 
-What no unit of a scenario can do is not computed: `World.can` says what they can.
+Abilities that no unit of a scenario has are not computed: see `World.can`.
 
 A loop goes: look at the target, attack or walk, keep out of each other's way, let what was fired
 arrive, heal and regenerate, and let units that act by themselves look for a target. Hits of one

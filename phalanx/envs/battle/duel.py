@@ -1,9 +1,9 @@
-"""Battles with two commanded sides: the enemies get SMAC's interface too, as allies of their side have it.
+"""Battles with two controlled sides: the enemies have SMAC's interface too.
 
-The battle itself is the same. `Commanded` takes the place of the game's script and turns actions into orders;
-`Duel` shows the units to the enemies as if they were the allies: they come first and are numbered as allies
-are, and where the ground is symmetric the map is reflected, so that they too begin in the west. One policy
-can then play either side.
+The battle itself is the same. `Commanded` replaces the game's script and turns actions into orders. `Duel`
+shows the units to the enemies as if they were the allies: they come first and are numbered like allies, and
+if the terrain is symmetric the map is reflected, so that they too start in the west. One policy can then play
+either side.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Commanded:
-    """An opponent that is told what to do by actions."""
+    """An opponent whose units are controlled by actions."""
 
     observer: Observer
     """how the enemies see the battle"""

@@ -194,10 +194,10 @@ class Battle(Env):
 
     @cached_property
     def _first(self) -> tuple[BattleState, View]:
-        """Every possible beginning and its first observation, (P, ...), made once.
+        """All initial states and their first observations, (P, ...), computed once.
 
-        In a thread of its own, because whoever asks may be tracing a program: there this is compiled as one,
-        and run at once.
+        This runs in a separate thread, because the caller may be tracing a program; in the thread it is
+        compiled and run at once.
         """
 
         def make() -> tuple[BattleState, View]:
@@ -229,7 +229,7 @@ class Battle(Env):
         return state, self._timestep(view, *self._nothing_yet())
 
     def _which(self, key: Array) -> Array:
-        """With which of its starts a battle begins."""
+        """The index of the initial state with which a battle begins."""
         return jax.random.randint(key, (), 0, self.starts)
 
     def created(self, key: Array) -> Array:

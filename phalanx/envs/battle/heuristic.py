@@ -23,8 +23,8 @@ class Rows(NamedTuple):
 class NearestEnemy:
     """Attack the nearest enemy, however far, until it is dead; medivacs heal the nearest hurt ally.
 
-    It is told the positions of all units, and may attack what the action mask forbids: an order to
-    attack pursues its target over any distance.
+    It sees the positions of all units, and may attack targets that the action mask excludes: an attack order
+    pursues its target over any distance.
     """
 
     observer: Observer

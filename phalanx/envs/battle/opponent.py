@@ -1,7 +1,7 @@
-"""Who commands the enemies: a value, so that a trained team can take the script's place.
+"""Opponents, which command the enemies: the game's script, or a trained team in its place.
 
-An opponent gives the enemies their orders once a step, as an agent's action does for an ally; the
-physics knows nothing of it but whether its units look for targets by themselves (`acquires`).
+An opponent gives the enemies their orders once per step, as an agent's action does for an ally. The physics
+depends only on whether its units look for targets by themselves (`acquires`).
 """
 
 from typing import NamedTuple, Protocol
@@ -60,12 +60,12 @@ class Alarms(NamedTuple):
 class Script(NamedTuple):
     """The game's own behaviour under SMAC's orders.
 
-    Attack-move to a point (`march`), or attack the nearest ally wherever it is (`hunt`), or stay.
-    A target is kept while it is within the weapon's range. Who has none there takes, of the allies
-    within its scan range, the nearest that hit it during the last two seconds, or else the nearest
-    (`combat` does the latter from loop to loop). With nobody in its scan range it answers who hit it,
-    or hit a friend within 4 cells, up to a leash of 21. Medivacs heal the nearest hurt friend within
-    scan range, and else follow the nearest one.
+    Attack-move to a point (`march`), or attack the nearest ally wherever it is (`hunt`), or stay. A target is
+    kept while it is within weapon range. A unit without such a target takes, of the allies within its scan
+    range, the nearest that hit it during the last two seconds, or else the nearest (`combat` does the latter
+    in each loop). If no ally is in scan range, it attacks the one that hit it, or that hit a friend within 4
+    cells, up to 21 cells away. Medivacs heal the nearest damaged friend within scan range, or else follow the
+    nearest one.
     """
 
     march: bool

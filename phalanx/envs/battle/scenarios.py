@@ -1,6 +1,6 @@
-"""The scenarios: who fights whom, where, and for how long; one line each.
+"""The scenarios: units, terrain and time limit, one line each.
 
-Counts are in the order in which the map's script creates the units, which decides who stands in the
+Counts are in the order in which the map's script creates the units, which decides which units stand in the
 middle; `@x,y` gives a squad its own place. Places, limits and orders are those of SMAC's map files.
 `2m_vs_1m` has no map file: it takes the ground and places of `3m`.
 """

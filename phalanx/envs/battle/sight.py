@@ -1,4 +1,4 @@
-"""Who sees whom in a battle: ranges by unit type, and SMACv2's cones of view."""
+"""Visibility in battles: ranges by unit type, and SMACv2's cones of view."""
 
 from typing import Any
 

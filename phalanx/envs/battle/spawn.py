@@ -1,13 +1,12 @@
-"""Where units stand when a battle begins.
+"""Initial positions of units.
 
-The game creates a squad's units at one point, each pushed to the nearest free spot, so that they form
-a tight blob. How it breaks ties is not known: here the spots lie on a fine lattice that is
-turned by a random angle, anew for each of `STARTS` starts that are made beforehand, and which of several
-equally near spots is taken is drawn, too. A battle then begins with one of these starts, drawn at random,
-which costs next to nothing.
+The game creates a squad's units at one point, each moved to the nearest free spot, so that they form a tight
+cluster. How it breaks ties is not known. Here the spots lie on a fine lattice with a random rotation, and
+ties are broken at random. `STARTS` initial states ("starts") are computed in advance, each with another
+rotation. A battle draws one of them at random, which costs almost nothing.
 
-Starts are the same on every processor: which spot is nearer, or free of a friend, is decided by integers,
-and nothing depends on how a sine or a matrix product is rounded.
+Starts are the same on every machine: distances are compared as integers, and nothing depends on how a sine or
+a matrix product is rounded.
 """
 
 from functools import cache

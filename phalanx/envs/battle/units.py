@@ -1,9 +1,9 @@
-"""The unit types: their stats in the game's own data, and what SMAC makes of them.
+"""The unit types, with their stats from the game's data and SMAC's own constants.
 
-Figures are those of Wings of Liberty (`Liberty.SC2Mod`), the only data that SMAC's maps depend on, but for
-one that says so; per second at speed "Normal", of which 16 game loops make one. `stats="lotv"` replaces the
-few that Legacy of the Void changed, to compare with simulators that took those. `docs/battle.md` prints the
-whole table and says where each figure is uncertain.
+Figures are those of Wings of Liberty (`Liberty.SC2Mod`), the only data that SMAC's maps depend on, with one
+exception that is marked. They are per second at speed "Normal", which has 16 game loops. `stats="lotv"`
+replaces the few that Legacy of the Void changed, for comparison with simulators that use them.
+`docs/battle.md` has the whole table and says which figures are uncertain.
 """
 
 from dataclasses import dataclass, replace

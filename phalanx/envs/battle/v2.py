@@ -29,13 +29,13 @@ MARGIN = 0.5
 
 @dataclass(frozen=True)
 class BattleV2(Battle):
-    """A battle whose teams and starts are drawn anew each time.
+    """A battle with random teams and initial positions.
 
-    Both teams have the same types (extra enemies are drawn like the others). Half of the time the
-    teams start anywhere on their own halves, as mirror images; else the allies start in the middle,
-    surrounded by one to four groups. Sight and the attack mask go by unit type, agents see where they
-    are, and enemies pursue the nearest ally for ever. With `conic_view` agents see and aim only
-    within 30 degrees, and have twelve more actions to look around.
+    Both teams have the same types (extra enemies are drawn like the others). Half of the time the teams start
+    anywhere on their own halves, as mirror images; else the allies start in the middle, surrounded by one to
+    four groups. Sight range and attack mask depend on the unit type, agents observe their own position, and
+    enemies always attack the nearest ally. With `conic_view` agents see and aim only within 30 degrees, and
+    have twelve more actions to look around.
     """
 
     race: str = "terran"

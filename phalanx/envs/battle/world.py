@@ -1,4 +1,4 @@
-"""What a battle consists of: the sides, the unit types and the ground, and what changes as it goes on.
+"""The parts of a battle: sides, unit types and terrain, and the state of all units.
 
 Arrays are (N, B): N units, allies first, B environments (see `envs.batching` for why B is last).
 """

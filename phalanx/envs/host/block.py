@@ -1,4 +1,4 @@
-"""The arrays through which a pool and its workers talk: one contiguous block for each field, a row for each
+"""The arrays through which a pool and its workers communicate: a contiguous block per field, a row for each
 environment. Workers on this machine map the same memory.
 """
 
@@ -32,11 +32,12 @@ STEPPED = (
 class Block:
     """Fields of N environments, (N, ...), each an attribute.
 
-    To the worker: `action`, `next_seed`, and `active`, who steps. From it: `obs`, `state`, `avail` and
-    `alive`, what to act on next; `last_obs` and so on, the true last ones where an episode ended; `reward`,
-    `terminated`, `truncated`, `won`, `agent_terminated` of the step; `returns` and `length` of the episode so
-    far; `first`, where a new episode began; `broken`, where a fault of the environment ended the last one.
-    `progress` counts steps, so that a pool can tell slow workers from those that hang.
+    To the worker: `action`, `next_seed`, and `active`, which rows step. From the worker: `obs`, `state`,
+    `avail` and `alive`, the observation to act on next; `last_obs` and so on, the true last ones where an
+    episode ended; `reward`, `terminated`, `truncated`, `won`, `agent_terminated` of the step; `returns` and
+    `length` of the episode so far; `first`, where a new episode began; `broken`, where a fault of the
+    environment ended the last one. `progress` counts steps, so that a pool can tell slow workers from those
+    that hang.
     """
 
     action: Any

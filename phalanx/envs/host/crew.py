@@ -1,4 +1,4 @@
-"""Workers that share rows between them and are replaced when they are lost, wherever they run."""
+"""Workers that each step a part of the environments, and are replaced when they are lost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Crew(ABC):
     def _replace(self, w: int, reason: str) -> None:
         """End a worker and start another, which begins new episodes in all rows of the old one.
 
-        It is told again what the old one has not answered.
+        Commands that the old one did not answer are sent again.
         """
         self._end(w)
         self._note(reason)

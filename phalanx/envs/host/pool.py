@@ -25,7 +25,7 @@ NOT_RESTORED = "saved states of %s cannot be restored, so their episodes begin a
 
 
 class PoolStep(NamedTuple):
-    """What one step of N environments says, (N, ...)."""
+    """The result of one step of N environments, (N, ...)."""
 
     step: HostStep
     """as it was; the observation is the true last one where an episode ended"""
@@ -46,9 +46,9 @@ class HostFailure(PhalanxError):
 
 
 class Pool(ABC):
-    """N environments in parts, each a range of rows: while one part steps, another can be acted for.
+    """N environments in parts, each a range of rows: while one part steps, actions are computed for another.
 
-    What happens in a row depends on its seeds and actions alone, not on parts and workers.
+    The results of a row depend only on its seeds and actions, not on parts and workers.
     """
 
     parts: tuple[range, ...]
@@ -84,7 +84,7 @@ class Pool(ABC):
         return [None] * self.count
 
     def resume(self, seeds: np.ndarray, states: Sequence[bytes | None]) -> tuple[HostObservation, np.ndarray]:
-        """Continue the episodes of which there is a state, and begin the others, as `begin`.
+        """Continue the episodes that have a state, and begin the others, as `begin` does.
 
         Also returns which are continued, (N,) bool.
         """
@@ -191,7 +191,7 @@ class Pool(ABC):
 
 
 class Faults:
-    """Counts what went wrong, and says when it is enough."""
+    """Counts faults, and raises an error if there are too many."""
 
     MOST_IN_A_ROW = 20  # without a whole episode between them
 

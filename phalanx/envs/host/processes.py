@@ -1,4 +1,4 @@
-"""A pool of worker processes on this machine, which talk through shared memory and survive each other."""
+"""A pool of worker processes on this machine, with shared memory; a crashed worker is replaced."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class WorkerPool(Crew, Pool):
 
 
 def parts_for(count: int, workers: int) -> tuple[range, ...]:
-    """Two parts, so that one can be acted for while the other steps; one, where that leaves workers idle."""
+    """Two parts, so that one steps while actions are computed for the other; one if workers would be idle."""
     middle = count // 2
     return (range(middle), range(middle, count)) if count >= 2 * workers > 0 else (range(count),)
 

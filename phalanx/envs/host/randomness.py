@@ -15,10 +15,10 @@ PACKAGES = "site-packages"
 
 
 class OwnRandomness:
-    """Gives the code of a `with` block numpy's and Python's global generators in a state of its own.
+    """Within a `with` block, numpy's and Python's global generators have a separate state.
 
-    So an environment that draws from `np.random` or `random` plays the same episode whatever other
-    environments of its process draw. To exchange Python's takes long; it is left alone without `python`.
+    So the episodes of an environment that uses `np.random` or `random` do not depend on other environments in
+    its process. Swapping Python's generator is slow; it is done only with `python`.
     """
 
     def __init__(self, python: bool):

@@ -1,6 +1,6 @@
-"""What a Ray actor does: it steps a share of the environments, on whatever machine it is. No JAX.
+"""A Ray actor, which steps some of the environments on any machine. It does not use JAX.
 
-It has a block of its own for each part. Told what to do with a part, it answers once, for all rows of it.
+It has its own block for each part. It answers a command for a part once, for all rows of it.
 """
 
 from __future__ import annotations

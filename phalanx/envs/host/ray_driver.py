@@ -1,7 +1,7 @@
 """The program that drives Ray actors for a pool: to the pool it is one worker process, to Ray a driver.
 
-It is a process of its own because Ray ends its driver when the cluster is gone, takes over its signals and
-prints to its terminal. The training process survives that, and saves.
+It is a separate process because Ray ends its driver if the cluster is lost, installs signal handlers and
+prints to the terminal. The training process survives this and saves a checkpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Environments with their running episodes, stepped one after the other: what every worker does.
+"""Environments with their running episodes, stepped one after the other; every worker uses this.
 
-Here the time limit is counted, returns are summed up, and a new episode begins where one ends, so that
-authors of environments write none of it. An environment that raises or breaks its own spec is made anew; its
-episode is marked `broken`.
+It counts the time limit, sums returns and starts a new episode when one ends, so that environments need not.
+An environment that raises an error or violates its spec is created again; its episode is marked `broken`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TOO_LARGE = f"they take more than {MOST_STATES // 2**20} MB"
 
 
 class Breach(Exception):
-    """What an environment gave is not what its spec says."""
+    """An environment violated its spec."""
 
 
 class Rows:
@@ -66,8 +65,8 @@ class Rows:
     def get_states(self, rows: range) -> tuple[dict[int, bytes], str]:
         """The states of the running episodes that can be given, pickled, and what went wrong with others.
 
-        A state has all of a row that goes on: the environment's own and the block's `returns`, `length` and
-        `first`. An environment that has none to give is no fault.
+        A state has everything that a row needs to continue: the environment's own state and the block's
+        `returns`, `length` and `first`. It is not a fault if an environment cannot give its state.
         """
         block, states, wrong, size = self.block, {}, "", 0
         for row in sorted(self.running.intersection(rows)):
@@ -87,7 +86,7 @@ class Rows:
     def set_states(self, states: dict[int, bytes]) -> tuple[list[int], str]:
         """Continue from states, in rows with an episode; the rows that do, and what went wrong with others.
 
-        Those begin an episode from their `next_seed`, with an environment made anew.
+        The others begin an episode from their `next_seed`, with a new environment.
         """
         block, taken, wrong = self.block, [], ""
         for row, state in states.items():
@@ -173,7 +172,7 @@ class Rows:
         ]
 
     def _break(self, row: int) -> None:
-        """End an episode that cannot go on, and begin another with an environment made anew."""
+        """End an episode that cannot continue, and begin another with a new environment."""
         block = self.block
         if self.film:
             self.films.setdefault(row, Film(self.film)).over = True

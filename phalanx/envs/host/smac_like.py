@@ -94,7 +94,7 @@ class SmacLike(HostEnv):
         self.env.reset()
 
     def _was_cut(self, info: dict) -> bool:
-        """Whether an episode that the environment terminated was cut, by its time limit."""
+        """Whether an episode that the environment terminated was truncated by its time limit."""
         return bool(info.get("episode_limit", False))
 
     def _now(self, reward: float, terminated: bool, truncated: bool, won: bool) -> HostStep:

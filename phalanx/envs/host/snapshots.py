@@ -1,4 +1,4 @@
-"""Environments of packages that give and take their whole state by being pickled, where that is sound."""
+"""Saving and restoring environments of other packages by pickling, if that is exact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Snapshots(HostEnv):
 
     Pickling an object need not keep its state: many environments are pickled by the arguments of their
     constructor (gymnasium's `EzPickle`), and others draw from numpy's global generator. So before the first
-    state is given out it is tried, once for each name, whether a restored copy plays on as the original.
+    state is saved, a test for each environment checks that a restored copy continues exactly like the
+    original.
     """
 
     HELD = ("env", "seen")

@@ -1,6 +1,7 @@
-"""An environment that is a Python program, as the process that trains knows it: by name and recipe.
+"""A Python environment as the training process knows it: its name, and how to create it.
 
-The environment itself is made where it is stepped, so that its packages need not be installed beside JAX.
+The environment itself is created in the workers, so that its packages need not be installed together with
+JAX.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TupleEnv(Snapshots):
         return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
 
     def was_cut(self) -> bool:
-        """Whether an episode that the environment calls terminated was in truth cut by a time limit."""
+        """Whether an episode that the environment calls terminated was in fact truncated by a time limit."""
         return False
 
     def reset(self, seed: int) -> HostStep:

@@ -1,4 +1,4 @@
-"""A worker: a program that makes environments and steps them when told to. It needs numpy and no JAX.
+"""A worker: a program that creates environments and steps them on command. It needs numpy but no JAX.
 
 It is started by path, with any Python from 3.8 on. Commands come in on one pipe, answers go out on another;
 what the environments print goes to a third. A command is a byte, and so is its answer; data may follow.

@@ -15,7 +15,7 @@ TELL = 2
 
 @dataclass(frozen=True)
 class Hanabi(World):
-    """Hanabi: each sees all cards but its own. Agents take turns; whoever waits has one action, the last.
+    """Hanabi: each sees all cards but its own. Agents take turns; those that wait have one action, the last.
 
     A game ends by itself: it has fewer than 120 moves, one for each card and each hint.
     """
@@ -123,7 +123,7 @@ class Matrix(World):
 
 @dataclass(frozen=True)
 class CoinGame(World):
-    """The coin game: whoever takes a coin of the other's colour costs the other 2."""
+    """The coin game: an agent that takes a coin of the other's colour costs the other 2."""
 
     games: int = option(10, "games in an episode; each has new random positions", at_least=1)
     steps: int = option(10, "steps of a game", at_least=1)

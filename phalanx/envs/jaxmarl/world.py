@@ -1,4 +1,4 @@
-"""Any environment of JaxMARL as a `phalanx.Env`. Worlds of which more is known are subclasses."""
+"""Any environment of JaxMARL as a `phalanx.Env`. Subclasses handle environments with special rules."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +17,9 @@ from phalanx.types import Array, EnvSpec, PyTree, TimeStep
 class World(Env):
     """An environment of JaxMARL by its id.
 
-    JaxMARL has one `done` for the end of a task and for its time limit. Here a world's own limit is set where
-    it is never reached, so that `done` means the end of the task, and phalanx counts the time limit.
-    `step_env` is called, never `step`, which would reset.
+    JaxMARL has one `done` for the end of a task and for its time limit. Here the environment's own limit is
+    set so high that it is never reached. So `done` means the end of the task, and phalanx counts the time
+    limit. `step_env` is called, never `step`, which would reset.
     """
 
     common_reward: ClassVar[bool] = False

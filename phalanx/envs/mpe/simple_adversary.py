@@ -1,7 +1,8 @@
 """simple_adversary: N agents know which of N landmarks is the goal; an adversary watches them to find out.
 
-Agents earn the adversary's distance to the goal, minus that of the agent nearest to it; the adversary pays
-its own. With `adversary=scripted` it is part of the world, and the agents are one team with one reward.
+The agents' reward is the adversary's distance to the goal minus that of the nearest agent; the adversary's
+reward is minus its own distance. With `adversary=scripted` the adversary is part of the environment, and the
+agents are one team with one reward.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """simple_crypto: Alice tells Bob one of two goals; Eve overhears her. Alice and Bob share a key.
 
-Whoever listens names the goal it believes in, and pays the squared distance from the true one; Alice and Bob
-earn what Eve pays.
+Bob and Eve each name a goal; the error is the squared distance from the true one. Eve's reward is minus her
+error, that of Alice and Bob is Eve's error minus Bob's.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""simple_push: an agent wants to be at its goal; an adversary that does not know it keeps it away.
+"""simple_push: an agent wants to reach its goal; an adversary that does not know the goal keeps it away.
 
-The agent pays its distance to the goal, the adversary earns that distance and pays its own.
+The agent's reward is minus its distance to the goal; the adversary's is that distance minus its own.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """simple_reference: two agents, each knows which landmark is the other's goal, and can say one of ten words.
 
-Each pays the other's distance to its goal, mixed by `local_ratio` with the mean of both.
+An agent's reward is minus the other's distance to its goal, mixed by `local_ratio` with the mean of both.
 """
 
 from dataclasses import dataclass

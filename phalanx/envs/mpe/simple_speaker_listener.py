@@ -1,6 +1,6 @@
 """simple_speaker_listener: the speaker sees the goal's colour and can only speak; the listener must go there.
 
-Both pay the squared distance from the listener to the goal.
+The reward of both is minus the squared distance from the listener to the goal.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""simple_spread: N agents cover N landmarks and pay for bumping into each other.
+"""simple_spread: N agents cover N landmarks and are penalised for collisions.
 
-All are paid alike for coverage (minus the distance from each landmark to the agent nearest to it), each pays
-1 for every other agent that it overlaps. `local_ratio` weighs the two.
+All agents get the same reward for coverage (minus the distance from each landmark to its nearest agent). Each
+gets -1 for every other agent that it overlaps. `local_ratio` weights the two.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class SimpleSpread(ParticleEnv):
         return self.terminate_on_success & (self.to_landmarks(now) < COVERED).all(0)
 
     def intent(self, agent, seen):
-        """Go to the nearest landmark, whoever else does."""
+        """Go to the nearest landmark, even if other agents go there too."""
         return Intent(shortest(seen["landmark"]), seen["velocity"])
 
 

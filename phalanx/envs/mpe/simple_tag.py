@@ -1,8 +1,8 @@
 """simple_tag: slow adversaries hunt fast prey among obstacles.
 
-For every pair of prey and adversary that overlap all adversaries earn 10 and that prey pays 10; prey also
-pays for leaving the square. With `prey=scripted` the prey is part of the world, and the adversaries are one
-team with one reward.
+For every pair of prey and adversary that overlap all adversaries get 10 and that prey gets -10; prey is also
+penalised for leaving the square. With `prey=scripted` the prey is part of the environment, and the
+adversaries are one team with one reward.
 """
 
 from dataclasses import dataclass
