@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 
 setup: $(STAMP)
 
-# Made anew only when the project's requirements change.
+# Updated only when the project's requirements change.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "phalanx needs Python 3.11 or newer: make PYTHON=/path/to/python"; exit 2; }
@@ -32,7 +32,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# Without those that train, kill or play for long: tests/slow.txt lists them.
+# Without slow tests, which train or play for long: tests/slow.txt lists them.
 test-fast: setup
 	$(BIN)/python -m pytest -m 'not slow'
 
@@ -43,7 +43,7 @@ test-lowest:
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/python -m pytest -m 'not slow'
 
-# The same tests, with five kills instead of one, ten times the draws, and every battle played.
+# The same tests with five killed runs instead of one, ten times as many random draws, and every battle.
 test-long: setup
 	PHALANX_LONG=1 $(BIN)/python -m pytest
 

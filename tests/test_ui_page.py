@@ -206,5 +206,5 @@ def test_the_page_says_that_the_command_has_ended(page, tmp_path):
     slow = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     page.call("Network.emulateNetworkConditions", offline=True, **slow)
     page.until("!document.querySelector('#trouble').hidden")
-    assert page.text("#trouble") == "phalanx ui has ended: start it again to go on"
+    assert page.text("#trouble") == "phalanx ui has stopped: start it again to continue"
     page.call("Network.emulateNetworkConditions", offline=False, **slow)

@@ -11,7 +11,7 @@ const BREAK = 0.9; // seconds between the end of an episode and the next
 // Unpacking: see phalanx/report/page.py.
 
 async function unpack(text) {
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old to unpack the page: any of 2023 or later can");
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old for this page: use one of 2023 or later");
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const plain = new Uint8Array(await new Response(stream).arrayBuffer());
@@ -252,7 +252,7 @@ function showAgent(t) {
   const chosen = agent >= 0;
   for (const id of ["actions", "sees"]) { $(id).hidden = !chosen; $(id).previousElementSibling.hidden = !chosen; }
   if (!chosen) {
-    $("chosen").replaceChildren(make("span", "Choose an agent, here or in the scene, to see what it sees and what it weighs."));
+    $("chosen").replaceChildren(make("span", "Choose an agent, here or in the scene, to see its observation and its action probabilities or values."));
     return;
   }
   const acts = when < episode.length, action = acts ? doing(show, episode, agent, when) : "the episode is over";

@@ -63,7 +63,7 @@ async function poll() {
       document.documentElement.dataset.ready = "yes";
     }
   } catch (error) {
-    say(error instanceof TypeError ? "phalanx ui has ended: start it again to go on" : error.message);
+    say(error instanceof TypeError ? "phalanx ui has stopped: start it again to continue" : error.message);
   }
   setTimeout(poll, wait);
 }

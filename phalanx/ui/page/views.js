@@ -190,7 +190,7 @@ function overview({ state, ordered, show }) {
 function options({ state, chosen, ask }) {
   const element = make("section"), bar = make("div", "", "row"), body = make("div");
   const all = Object.assign(make("input"), { type: "checkbox", checked: state.all });
-  element.append(holds(bar, holds(make("label", "", "named"), all, "also options that are the same")), body);
+  element.append(holds(bar, holds(make("label", "", "named"), all, "show options that are the same, too")), body);
   let last = "";
   async function refresh() {
     const runs = chosen();
@@ -321,7 +321,7 @@ function one({ state, ask, show, ordered }) {
     }));
     if (told.final_seeds.length) parts.push(make("h3", "final evaluation of the last parameters"), bySeed(told.final_seeds));
     if (told.latest.length) parts.push(make("h3", "last rows of metrics"), bySeed(told.latest));
-    if (Object.keys(told.facts).length) parts.push(make("h3", "how it was made"), facts(told.facts));
+    if (Object.keys(told.facts).length) parts.push(make("h3", "command and versions"), facts(told.facts));
     for (const [name, values] of Object.entries(told.config)) if (Object.keys(values).length) {
       const rows = Object.entries(values).map(([key, value]) => [make("code", key), make("span", typeof value === "object" ? JSON.stringify(value) : String(value)), make("span", String(told.origins[name]?.[key] ?? ""), "quiet")]);
       parts.push(make("h3", `options of the ${{ run: "run", algorithm: "algorithm", env: "environment" }[name]}`), table(["option", "value", "from"], rows));
