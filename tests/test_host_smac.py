@@ -227,7 +227,7 @@ def test_smaclite_without_a_time_limit_or_map(monkeypatch):
     assert smaclite.Adapter("unheard", time_limit=9).spec.time_limit == 9
     with pytest.raises(PhalanxError, match="smaclite has no map '2s4z'"):
         smaclite.Adapter("2s4z")
-    with pytest.raises(PhalanxError, match="belong together"):
+    with pytest.raises(PhalanxError, match="must be given together"):
         smaclite.Adapter("custom", time_limit=9)
 
 
