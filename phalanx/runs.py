@@ -240,7 +240,7 @@ def require_same_schedule(run: str | Path, before: Setup, after: Setup) -> None:
             f"--steps {new_steps}"
         )
     if lr_horizon(after.algorithm.optimisers) != old_steps:
-        go_on = f"add --lr-horizon {old_steps} to go on with the rates at their end, or "
+        go_on = f"add --lr-horizon {old_steps} to continue with the final rates, or "
         go_on = "" if end_at_zero(before.algorithm.optimisers) else go_on
         raise PhalanxError(
             f"the learning rates of {run} decay over its budget of {old_steps:,} env steps, so that a run of "
@@ -266,7 +266,7 @@ def initial_networks(setup: Setup) -> Any:
     if not name:
         return None
     source, record = open_source(name, setup)
-    trained = read_carry(source, record, None, "remove the broken one to start from {}")
+    trained = read_carry(source, record, None, "remove the damaged one to start from {}")
     return start_from(name, source, trained, setup)
 
 

@@ -104,7 +104,7 @@ def test_seeds_come_first(count, seeds, envs, expected):
     [
         (4, 6, 8, "6 seeds cannot be spread over 4 devices: use 4 or 8 seeds"),
         (4, 3, 8, "use 4 seeds"),
-        (4, 1, 6, "into 4 parts, and envs=6 is no multiple of it: use envs=8"),
+        (4, 1, 6, "into 4 parts, and envs=6 is not a multiple of it: use envs=8"),
     ],
 )
 def test_what_does_not_divide_is_refused(count, seeds, envs, message):

@@ -173,12 +173,12 @@ def test_watch_reads_nothing_through_links(run, tmp_path):
         (tmp_path / name).rename(run / name)
     shutil.rmtree(newest)
     newest.symlink_to(elsewhere / newest.name)
-    assert "is broken: it is a link out of the run folder" in refusal("watch", run)
+    assert "is damaged: it is a link out of the run folder" in refusal("watch", run)
     newest.unlink()
     newest.mkdir()
     for each in (elsewhere / newest.name).iterdir():
         (newest / each.name).symlink_to(each)
-    assert "is broken: it is a link out of the run folder" in refusal("watch", run)
+    assert "is damaged: it is a link out of the run folder" in refusal("watch", run)
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").symlink_to(elsewhere)
     assert "is a link out of its folder" in refusal("watch", run)
@@ -193,7 +193,7 @@ def test_a_checkpoint_with_a_matching_checksum_and_junk_in_it_is_refused(run):
         manifest["sha256"] = checkpoint._digest(newest / "carry.npz")
         sealed = manifest | {"seal": checkpoint._seal(manifest)}
         (newest / "manifest.json").write_text(json.dumps(sealed))
-        assert f"checkpoint {newest} is broken: carry.npz" in refusal("watch", run)
+        assert f"checkpoint {newest} is damaged: carry.npz" in refusal("watch", run)
     np.savez(newest / "carry.npz", evil=np.array([print], dtype=object))  # needs pickle
     manifest["sha256"] = checkpoint._digest(newest / "carry.npz")
     (newest / "manifest.json").write_text(json.dumps(manifest | {"seal": checkpoint._seal(manifest)}))

@@ -62,7 +62,7 @@ def close(a, b):
 def test_options_that_are_numbers_are_told_from_those_that_need_another_program():
     own, idle = own_program(lane(), [*NUMBERS, *SHAPES, "chunk"])
     assert set(own) == SHAPES
-    assert own["network"] == "it is no number"
+    assert own["network"] == "it is not a number"
     assert idle == {"chunk"}  # an mlp has no memory
 
 

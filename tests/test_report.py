@@ -63,7 +63,7 @@ def test_phalanx_eval_prints_a_readable_line_and_json_has_all(capsys):
     assert cli.run(words) == 0
     line, last = capsys.readouterr().out.splitlines()
     assert line.count("return") == 4  # the mean, its deviation, and two types
-    assert last == "2 greedy episodes a seed; --json prints all metrics"
+    assert last == "2 greedy episodes per seed; --json prints all metrics"
     assert cli.run([*words, "--json"]) == 0
     assert len([name for name in json.loads(capsys.readouterr().out) if "agent_return" in name]) == 18
 

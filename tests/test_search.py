@@ -321,7 +321,7 @@ def test_the_command_writes_a_page_a_preset_and_says_what_was_spent(tmp_path, ca
     assert cli.run(["search", str(path), "--budget", "2e3", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "spent:    1,536 env steps in training, of at most 1,536" in said
-    assert "4 to 128 env steps a seed, 2 to 256 env steps a seed" in said
+    assert "4 to 128 env steps per seed, 2 to 256 env steps per seed" in said
     assert {"report.html", "search.png", "search.json", "preset.toml", "importance.json"} <= {
         each.name for each in out.iterdir()
     }

@@ -234,6 +234,6 @@ def test_a_broken_checkpoint_is_refused_with_what_can_be_done(two_checkpoints, t
     """Training has no option for the checkpoint to start from: none is named."""
     newest = checkpoints.listing(two_checkpoints.folder / "checkpoints")[-1].path
     (newest / checkpoints.ARRAYS).write_bytes(b"")
-    with pytest.raises(PhalanxError, match=r"is broken: .*: remove the broken one to start from \d+$"):
+    with pytest.raises(PhalanxError, match=r"is damaged: .*: remove the damaged one to start from \d+$"):
         small(tmp_path / "new", init_from=two_checkpoints.folder)
     assert not (tmp_path / "new").exists()

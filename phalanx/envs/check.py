@@ -153,7 +153,7 @@ def _timestep_shapes(where: str, step: TimeStep, spec: EnvSpec) -> Iterator[str]
     n = spec.n_agents
     state = f"{n}, {spec.state_size}" if spec.agent_state else f"{spec.state_size}"
     if not isinstance(step.observation, Observation):
-        yield f"{where} gives an observation that is no Observation; Env.timestep builds one."
+        yield f"{where} gives an observation that is not an Observation; Env.timestep builds one."
         return
     wanted = {
         "obs": (step.observation.obs, f"{spec.obs_dtype}{[n, *spec.obs_array]}"),

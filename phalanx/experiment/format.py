@@ -78,7 +78,7 @@ def _require_sound(tables: Mapping[str, Mapping[str, Any]]) -> None:
         if env not in envs:
             raise PhalanxError(f"[on.{env!r}] is for an environment that is not in envs.{suggest(env, envs)}")
     if about.get("control", next(iter(arms))) not in arms:
-        raise PhalanxError(f"control = {about['control']!r} is no arm.{suggest(about['control'], arms)}")
+        raise PhalanxError(f"control = {about['control']!r} is not an arm.{suggest(about['control'], arms)}")
     for task, pair in tables["bounds"].items():
         if task not in envs or not (isinstance(pair, list) and len(pair) == 2 and pair[0] < pair[1]):
             line = f"{json.dumps(envs[0])} = [0, 20]"

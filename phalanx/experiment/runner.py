@@ -57,7 +57,7 @@ class Runner:
         self.wait_for_others(cell, stop)
         if stop.is_set() or cell.state == "done":
             return
-        self.say(f"{cell.name}: {'goes on' if cell.state == 'begun' else 'begins'}, see {cell.log}")
+        self.say(f"{cell.name}: {'continues' if cell.state == 'begun' else 'begins'}, see {cell.log}")
         begin = time.monotonic()
         self.submitted.add(cell.name)
         code = self.child(cell.command, cell.log, cell.lock)

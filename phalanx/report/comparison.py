@@ -231,7 +231,7 @@ def _runs(result: Comparison) -> str:
             f"<small>git {escape(str(facts.get('git') or NO_VALUE))}</small>",
         ]
 
-    head = ["arm", "task", "seeds", "steps a seed", "time", "device", "folder and versions"]
+    head = ["arm", "task", "seeds", "steps per seed", "time", "device", "folder and versions"]
     return _table(head, [row(arm, run) for arm, run in result.all_runs()])
 
 

@@ -95,9 +95,7 @@ class Block:
             if self.updates == until:
                 carry, count = self._evaluate(carry), 1
                 if time.monotonic() - said > 30:
-                    say(
-                        f"    {self.updates * self.shape.setup.algorithm.steps_per_update:,} env steps a seed"
-                    )
+                    say(f"    {self.updates * self.shape.setup.algorithm.steps_per_update:,} steps per seed")
                     said = time.monotonic()
         self._finish(carry)
 
@@ -105,7 +103,7 @@ class Block:
         """From its own checkpoint, from lanes of the rung before, or from nothing."""
         self.updates = self.first
         if checkpoint.listing(self.checkpoints):
-            saved = checkpoint.choose(self.checkpoints, use="remove the broken one to go on from {}")
+            saved = checkpoint.choose(self.checkpoints, use="remove the damaged one to continue from {}")
             self.metrics.require(saved.metrics_bytes)
             self.metrics.rewind(saved.metrics_bytes)
             self.updates = self.saved_at = saved.updates

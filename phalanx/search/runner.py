@@ -40,8 +40,8 @@ class Trial:
     number: int
     setting: Setting
     rungs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    """at each rung that it reached: env steps a seed, the scores and returns of seeds, and their means; None
-    where learning diverged"""
+    """for each rung that it reached: env steps per seed, scores and returns of seeds, and their means; None
+    if learning diverged"""
     place: list[tuple[Path, int]] = dataclasses.field(default_factory=list)
     """block and lane of each seed at the last rung it reached"""
 
@@ -96,7 +96,7 @@ class Search:
         ]
         lines += [f"own program for each {name}: {why}" for name, why in shapes.reasons.items()]
         for i, schedule in enumerate(space.schedule):
-            shown = ", ".join(f"{rung.settings} to {rung.steps:,} env steps a seed" for rung in schedule)
+            shown = ", ".join(f"{rung.settings} to {rung.steps:,} env steps per seed" for rung in schedule)
             lines.append(f"rungs      {shown}" + (f" (round {i + 1})" if len(space.schedule) > 1 else ""))
         budget = "" if plan.budget is None else f" of a budget of {plan.budget:,}"
         return [*lines, f"cost       at most {space.env_steps:,} env steps in training{budget}"]

@@ -70,7 +70,7 @@ class Shapes:
         steps = self.space.schedule[0][0].steps
         if steps < setup.algorithm.steps_per_update:
             raise PhalanxError(
-                f"the first rung has {steps:,} env steps a seed, less than the "
+                f"the first rung has {steps:,} env steps per seed, less than the "
                 f"{setup.algorithm.steps_per_update:,} of an update: use fewer rungs or more steps"
             )
 

@@ -258,11 +258,11 @@ def choose(
         return chosen
     sound = [each for each in found if each != chosen and fault(each, to_go_on) is None]
     before = [each for each in sound if each.updates < chosen.updates]
-    offer = "no other is sound"
+    offer = "no other checkpoint is valid"
     if sound:
         which, offered = ("before", before[-1]) if before else ("after", sound[-1])
-        offer = f"the one {which} it is sound: {use.format(offered.path.name)}"
-    raise PhalanxError(f"checkpoint {chosen.path} is broken: {wrong}; {offer}")
+        offer = f"the one {which} it is valid: {use.format(offered.path.name)}"
+    raise PhalanxError(f"checkpoint {chosen.path} is damaged: {wrong}; {offer}")
 
 
 def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
@@ -275,7 +275,7 @@ def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
         try:
             found[file] = _arrays(path, file, wanted)
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise PhalanxError(f"checkpoint {path} is broken: {file}: {error}") from None
+            raise PhalanxError(f"checkpoint {path} is damaged: {file}: {error}") from None
     carry = jax.tree.unflatten(jax.tree.structure(like.without_replay()), found[ARRAYS])
     if REPLAY not in found:
         return carry

@@ -175,6 +175,6 @@ def _divided(count: int, seeds: int, envs: int) -> tuple[int, int]:
     if envs % parts:
         raise PhalanxError(
             f"{count} devices for {seeds} seed{'s' * (seeds > 1)} divide the environments into {parts} "
-            f"parts, and envs={envs} is no multiple of it: use envs={-(-envs // parts) * parts}"
+            f"parts, and envs={envs} is not a multiple of it: use envs={-(-envs // parts) * parts}"
         )
     return seeds, parts

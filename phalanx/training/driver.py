@@ -348,7 +348,7 @@ class Driver:
             shown = ", ".join(
                 f"{key} {result[key]:.3g}" for key in ("return", "win_rate", "length") if key in result
             )
-            self.console.say(f"{name:>5} parameters, {result['episodes']} greedy episodes a seed: {shown}")
+            self.console.say(f"{name:>5} parameters, {result['episodes']} greedy episodes per seed: {shown}")
         if self._shares():
             self.console.say(f"time in training: {self._shares()}")
         if self.faults:

@@ -146,7 +146,7 @@ def own_program(lane: Lane, names: Sequence[str]) -> tuple[dict[str, str], set[s
     Also returns those that could be arguments but have no effect.
     """
     kinds = {name: opt.kind for name, opt in options_of(type(lane.config)).items()}
-    own, idle = {name: "it is no number" for name in names if kinds[name] not in (int, float)}, set[str]()
+    own, idle = {name: "it is not a number" for name in names if kinds[name] not in (int, float)}, set[str]()
     rest = [name for name in names if name not in own]
     together = _idle(lane, rest)
     if isinstance(together, set):  # most often they all are numbers

@@ -207,10 +207,10 @@ def statement(setup: Setup, layout: Layout) -> list[str]:
     seeds = f"seed {run.seed}" if run.seeds == 1 else f"seeds {run.seed} to {setup.seeds[-1]} together"
     return table(
         [
-            ("what", f"{run.algorithm} on {run.env}: {agents}{preset}"),
-            ("how long", f"{steps:,} env steps a seed ({updates}), {seeds}"),
-            ("where", f"{device.describe()}, {run.envs} environments a seed"),
-            *([("laid out", layout.describe(run.seeds, run.envs))] if layout.devices > 1 else []),
+            ("run", f"{run.algorithm} on {run.env}: {agents}{preset}"),
+            ("budget", f"{steps:,} env steps per seed ({updates}), {seeds}"),
+            ("device", f"{device.describe()}, {run.envs} environments per seed"),
+            *([("layout", layout.describe(run.seeds, run.envs))] if layout.devices > 1 else []),
             *(_network_row(network) for network in algorithm.summary()),
             *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
             *([("opponent", _opponent_row(setup))] if setup.loop.opponents is not None else []),
@@ -222,7 +222,7 @@ def _opponent_row(setup: Setup) -> str:
     run, evaluated = setup.config, isinstance(setup.env, OneSide)
     known = {
         "self": "the learner itself",
-        "past": f"{run.opponent_pool} past selves, drawn {run.opponent_draw}",
+        "past": f"{run.opponent_pool} earlier checkpoints of this run, drawn {run.opponent_draw}",
     }
     who = known.get(run.opponent, run.opponent)
     who = f"{run.opponent_algorithm}, which learns too" if run.opponent_algorithm else who

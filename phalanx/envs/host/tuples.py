@@ -34,7 +34,7 @@ class TupleEnv(Snapshots):
         for what in ("observation_space", "action_space"):
             space = getattr(env, what)
             if kind_of(space) != "Tuple":
-                raise PhalanxError(f"{name} has a {what} that is no Tuple with a space for each agent")
+                raise PhalanxError(f"{name} has a {what} that is not a Tuple with a space for each agent")
             spaces[what] = list(space.spaces)
         agents = [f"agent_{i}" for i in range(len(spaces["action_space"]))]
         self._observations = Observations(name, agents, spaces["observation_space"], shrink)

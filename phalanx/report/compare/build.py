@@ -130,7 +130,7 @@ def _cell(arm: str, metric: str, runs: list[Trained], steps: int | None) -> Cell
         raise PhalanxError(f"the runs of {arm} on {runs[0].task} were never evaluated at the same env steps")
     at, values = points
     if not all(map(number, values.flat)):
-        raise PhalanxError(f"a run of {arm} on {runs[0].task} has a {metric} that is no finite number")
+        raise PhalanxError(f"a run of {arm} on {runs[0].task} has a {metric} that is not a finite number")
     if steps is not None:
         at, values = at[at <= steps], values[:, at <= steps]
     kind, _, name = metric.partition("/")
