@@ -81,4 +81,4 @@ def _print(result: dict[str, Any], kind: str) -> None:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in main_metrics(row).items())
         print((f"seed {row['seed']}: " if "seed" in row else "") + shown)
     more = sum(isinstance(value, float) for value in result.values()) > len(main_metrics(result))
-    print(f"{result['episodes']} {kind} episodes a seed" + "; --json prints all metrics" * more)
+    print(f"{result['episodes']} {kind} episodes per seed" + "; --json prints all metrics" * more)
