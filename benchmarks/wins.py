@@ -164,7 +164,7 @@ def result(job: Job) -> dict[str, Any] | None:
         "curves": [list(curve.values()) for curve in curves.values()],
         "seconds": round(told["seconds"]),
         "device": told["device"],
-        "rules": told["env_version"],
+        "rules": told.get("env_version"),
     }
 
 
