@@ -1,7 +1,7 @@
 """Evaluation of whole episodes."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +91,16 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
     if spec.has_win:
         result["win_rate"] = float(np.mean(played.won))
     return result | returns_by_type(returns.mean(axis=0), spec) | returns_by_agent(returns, spec)
+
+
+def per_seed(played: Played, seeds: Sequence[int], spec: EnvSpec) -> dict[str, Any]:
+    """Means over seeds, and each seed's own values, of episodes (S, E, ...)."""
+    rows = [
+        {"seed": seed, **summary(jax.tree.map(lambda x, i=i: x[i], played), spec)}
+        for i, seed in enumerate(seeds)
+    ]
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"}
+    return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
 
 
 def against_row(played: Mapping[str, Played], spec: EnvSpec) -> dict[str, float]:

@@ -92,12 +92,18 @@ class Loop:
 
         def update(rollout: Transition) -> dict[str, Array]:
             key, clock = jax.random.key(0), Clock(jnp.float32(0), jnp.float32(1))
-            learner = self.algorithm.init(key, self.collector.envs)
+            learner = self.collector.first_learner(key)
             opponent = self._first_opponent(self.algorithm.policy(learner), key)
             return self._both_learn(learner, opponent, rollout, key, clock)[2]
 
-        of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes[1])
+        of_seed = jax.tree.map(lambda x: x.update(shape=x.shape[1:]), self.shapes[1])
         return jax.eval_shape(update, of_seed)
+
+    @cached_property
+    def carry(self) -> Carry:
+        """Shapes of the carry of all seeds, (S, ...)."""
+        seeds = jax.ShapeDtypeStruct((self.collector.seeds,), jnp.int32)
+        return jax.eval_shape(jax.vmap(self.init), seeds, self.shapes[0])
 
     @staticmethod
     def keys(seed: Array) -> Array:
@@ -110,7 +116,7 @@ class Loop:
         if actors is None:
             assert isinstance(self.collector, Compiled)
             actors = self.collector.start_one(actors_key)
-        learner = self.algorithm.init(learner_key, self.collector.envs)
+        learner = self.collector.first_learner(learner_key)
         metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._metrics)
         episodes = EpisodeSums(
             jnp.int32(0), jnp.zeros(self.collector.spec.n_agents), jnp.float32(0), jnp.float32(0)

@@ -145,10 +145,12 @@ def _make_parts(
     cls: type[Algorithm], config: Any, env: Env | HostSource, envs: int, seeds: int, eval_episodes: int
 ) -> Parts:
     algorithm = build(cls, config, policy_spec(env.spec, **config.inputs))
-    loop = Loop(collector_for(env, algorithm, envs, seeds))
+    collector = collector_for(env, algorithm, envs, seeds)
+    if isinstance(collector, Compiled) and collector.opponents is None:
+        return Parts(algorithm, Loop(collector), collector.with_sizes(eval_episodes, seeds))
     # Host environments cost memory each: evaluations take no more of them, and several rounds.
     at_once = min(eval_episodes, envs) if isinstance(env, HostSource) else eval_episodes
-    return Parts(algorithm, loop, collector_for(env, algorithm, at_once, seeds))
+    return Parts(algorithm, Loop(collector), collector_for(env, algorithm, at_once, seeds))
 
 
 def _make_parts_with_opponents(

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
 
-from phalanx.algorithms.base import Algorithm
+from phalanx.algorithms.base import Algorithm, Learner
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 Keep = Callable[[Transition], Any]
@@ -37,6 +38,11 @@ class Collector(ABC):
     """where time went, if it can be told apart: environments, acting, learning"""
     faults: int = 0
     """how often an environment has failed"""
+
+    @cached_property
+    def first_learner(self) -> Callable[[Array], Learner]:
+        """What makes the learner before its first update, from a key; traced once although used often."""
+        return jax.jit(lambda key: self.algorithm.init(key, self.envs), inline=True)
 
     @abstractmethod
     def start(self, keys: Array) -> PyTree:

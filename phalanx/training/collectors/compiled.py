@@ -44,13 +44,17 @@ class Compiled(Collector):
         self.spec = self.prepared.spec
         self.envs, self.seeds = envs, seeds
         self.seconds = {}  # one program does it all
+        # Traced once although used by several programs, which are the same as without it.
+        self._reset = jax.jit(self.prepared.reset, inline=True)
+        self._step = jax.jit(self.prepared.step, inline=True)
+        self._collect = jax.jit(self._collect_steps, static_argnums=(2, 3, 4), inline=True)
 
     # One seed
 
     def start_one(self, key: Array) -> Actors:
         """Reset B environments and begin with empty memories."""
         reset_key, act_key = jax.random.split(key)
-        running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
+        running = jax.vmap(self._reset)(jax.random.split(reset_key, self.envs))
         opponent = None if self.opponents is None else self.opponents.start(self.envs)
         memory = self.algorithm.actor.initial_memory(self.envs)
         return Actors(split(running, 0), split(memory, 0), act_key, opponent)
@@ -68,7 +72,11 @@ class Compiled(Collector):
 
         `playing` are the parameters of those who play the other side, (M, ...).
         """
+        return self._collect(policy, actors, length, greedy, keep, playing)
 
+    def _collect_steps(
+        self, policy: PyTree, actors: Actors, length: int, greedy: bool, keep: Keep, playing: PyTree
+    ) -> tuple[Actors, Any]:
         def step(actors: Actors, _: None) -> tuple[Actors, Any]:
             running, memory, key, opponent = actors
             key, act_key, env_key = jax.random.split(key, 3)
@@ -80,7 +88,7 @@ class Compiled(Collector):
                 policy, running.observation, running.first, memory, act_key, greedy
             )
             env_keys = jax.random.split(env_key, running.first.shape[0])
-            next_running, timestep = jax.vmap(self.prepared.step)(env_keys, running, action)
+            next_running, timestep = jax.vmap(self._step)(env_keys, running, action)
             transition = Transition(
                 observation=running.observation,
                 first=running.first,
@@ -106,10 +114,11 @@ class Compiled(Collector):
 
     # All seeds
 
-    def with_seeds(self, seeds: int) -> Self:
-        """The same for another number of seeds."""
+    def with_sizes(self, envs: int, seeds: int) -> Self:
+        """The same for another number of environments and seeds; opponents have a number of their own."""
+        assert self.opponents is None or envs == self.envs
         other = copy.copy(self)
-        other.seeds = seeds
+        other.envs, other.seeds = envs, seeds
         return other
 
     def start(self, keys: Array) -> Actors:
@@ -128,9 +137,9 @@ class Compiled(Collector):
 
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         def both(key: Array):
-            policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
+            policy = self.algorithm.policy(self.first_learner(key))
             actors, playing = self.start_one(key), self.first_playing(policy)
             return actors, self.collect_one(policy, actors, length, playing=playing)[1]
 
         one = jax.eval_shape(both, jax.random.key(0))
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.seeds, *x.shape), x.dtype), one)
+        return jax.tree.map(lambda x: x.update(shape=(self.seeds, *x.shape)), one)
