@@ -17,7 +17,7 @@ from phalanx.api import train
 from phalanx.envs.base import Env
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.host.base import HostSource
-from phalanx.envs.sides import OneSide, SidedWorld, Sides, one_side, sides_of
+from phalanx.envs.sides import Sides, one_side, sides_of
 from phalanx.errors import PhalanxError
 from phalanx.opponents.base import stacked
 from phalanx.opponents.kinds import Learning, SelfPlay
@@ -166,21 +166,20 @@ def _require_playable(joined: Sequence[Entrant], where: Stage) -> None:
 
 def film(
     entrants: Sequence[str],
-    env: str | Env,
+    env: str | Env | HostSource,
     *,
     games: int = 3,
     seed: int = 0,
     greedy: bool = True,
     env_options: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> list[Show]:
     """Games of the first team that fits the first side against the next that fits the second.
 
     Two shows of the same games: as one side sees and plays them, and as the other does.
     """
     device.configure()
-    where = stage(env, env_options)
-    if not isinstance(where.sides, SidedWorld):
-        raise PhalanxError(f"games of {where.world.spec.name} are not filmed: it is a Python program")
+    where = stage(env, env_options, placement)
     joined = [enter(each) for each in entrants]
     _require_playable(joined, where)
     mine = next(((i, team) for i, each in enumerate(joined) if (team := each.plays(where.first))), None)
@@ -188,7 +187,7 @@ def film(
     yours = next((team for k in others if (team := joined[k].plays(where.second))), None)
     if mine is None or yours is None:
         raise PhalanxError("a film needs two teams, one for each side (a script is filmed by phalanx watch)")
-    one, other = (OneSide(where.sides, side, tells=True) for side in where.sides.sides)
+    one, other = (one_side(where.world, side, tells=True) for side in where.sides.sides)
     params = [jax.tree.map(lambda x: x[0], team.params) for team in (mine[1], yours)]
     # It learns nothing here; what it sees and does is then in the rollout.
     opponent = Learning(one, Player(where.second, yours.algorithm), games, greedy)

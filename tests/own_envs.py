@@ -78,11 +78,11 @@ class Duo(ParallelEnv):
 class Throws(ParallelEnv):
     """Rock, paper, scissors, some rounds of it; each sees what both threw last."""
 
-    metadata = {"name": "throws"}  # noqa: RUF012
+    metadata = {"name": "throws", "render_modes": ["rgb_array"]}  # noqa: RUF012
     possible_agents = ["left_0", "right_0"]  # noqa: RUF012
 
-    def __init__(self, max_cycles: int = 5):
-        self.max_cycles = max_cycles
+    def __init__(self, max_cycles: int = 5, render_mode: str | None = None):
+        self.max_cycles, self.render_mode = max_cycles, render_mode
 
     def observation_space(self, agent):
         return spaces.Box(0, 1, (6,))
@@ -109,6 +109,9 @@ class Throws(ParallelEnv):
             self.agents = []
         rewards = dict(zip(self.possible_agents, (won, -won), strict=True))
         return self._seen((left, right)), rewards, over, dict.fromkeys(over, False), {}
+
+    def render(self):
+        return np.full((4, 4, 3), self.t, np.uint8)
 
 
 class Solo(AECEnv):

@@ -100,7 +100,7 @@ def test_the_other_side_is_played_as_in_a_compiled_world(who):
         actors, found = start(jax.random.key(5)[None]), []
         for _ in range(2):
             actors, rollout = collect(given[0], actors, 7, playing=given[1])
-            theirs = opponents.own(rollout) if who is learning else None
+            theirs = opponents.own(rollout)._replace(broken=None) if who is learning else None
             info = {name: rollout.info[name] for name in ("return", "length", "other_return")}
             found.append((rollout._replace(broken=None, info=info), theirs))
         played.append(jax.device_get(found))
@@ -111,6 +111,7 @@ def test_the_other_side_is_played_as_in_a_compiled_world(who):
     assert len(np.unique(mine.info["other_return"])) > ENVS
     assert_close(*played, atol=1e-5)
     if who is learning:
+        assert opponents.own(rollout).broken.shape == (1, 7, ENVS)  # what failed is left out by both
         shapes = collector.shapes(7)
         assert jax.tree.map(jnp.shape, shapes[0]) == jax.tree.map(jnp.shape, actors)
         like = [jax.tree.map(lambda x: (x.shape, x.dtype), each) for each in (shapes[1], rollout)]
@@ -225,6 +226,17 @@ def test_teams_play_each_other(whole, tmp_path, capsys):
         assert game["returns"][0] == pytest.approx(-game["returns"][1])
 
 
+def test_a_film_shows_the_same_games_from_both_sides():
+    ours, theirs = film(["random", "random"], throws(), games=2)
+    assert (ours.label, theirs.label) == ("random (left)", "random (right)")
+    for mine, yours in zip(ours.episodes, theirs.episodes, strict=True):
+        np.testing.assert_array_equal(mine.reward, -yours.reward)
+        np.testing.assert_array_equal(mine.observation.obs[..., :3], yours.observation.obs[..., 3:])
+        assert np.abs(mine.reward).sum() > 0
+        np.testing.assert_array_equal(mine.film.picture[:, 0, 0, 0], range(6))
+        np.testing.assert_array_equal(mine.film.picture, yours.film.picture)
+
+
 def test_a_team_is_evaluated_on_its_side(whole):
     assert -5 <= phalanx.evaluate(whole.folder, episodes=4)["return"] <= 5
     assert phalanx.load(whole.folder).spec.agents == ("left_0",)
@@ -305,5 +317,3 @@ def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, env, options, li
         small(tmp_path / "run", env=env, **options)
     with pytest.raises(PhalanxError, match="has no script for one side: leave out script"):
         cross_play(["random", "script"], throws())
-    with pytest.raises(PhalanxError, match="are not filmed"):
-        film(["random", "random"], throws())

@@ -68,17 +68,20 @@ def run(words: list[str]) -> int:
     from phalanx.report import film as films
 
     numbers, out = episode_options(args), Path(args.out)
-    where: dict[str, Any] = {"seed": numbers["seed"], "env_options": given_tables(args)["env"]}
-    teams, placement = args.teams, placement_options(args)
+    where: dict[str, Any] = {
+        "seed": numbers["seed"],
+        "env_options": given_tables(args)["env"],
+        "placement": placement_options(args),
+    }
+    teams, greedy = args.teams, not args.sampled
     if args.best_response is not None:
         if len(teams) != 1:
             raise PhalanxError(
                 "--best-response answers one run: phalanx play RUN --env ENV --best-response 1e6"
             )
         steps = whole_number("--best-response", args.best_response)
-        teams = best_response(teams[0], args.env, steps=steps, out=out, placement=placement, **where)
-    greedy, episodes = not args.sampled, numbers["episodes"]
-    result = cross_play(teams, args.env, episodes=episodes, greedy=greedy, placement=placement, **where)
+        teams = best_response(teams[0], args.env, steps=steps, out=out, **where)
+    result = cross_play(teams, args.env, episodes=numbers["episodes"], greedy=greedy, **where)
     files = crossplay.write(result, out, shlex.join(["phalanx", "play", *words]))
     Console().print(crossplay.text(result))
     for line in crossplay.lines(result):

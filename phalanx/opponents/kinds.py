@@ -78,6 +78,7 @@ class Learning(Opponents):
             info={name: played.info[name] for name in ("state",) if name in played.info}
             | ({"won": played.info["lost"]} if "lost" in played.info else {}),
             agent_terminated=after.agent_terminated,
+            broken=played.broken,
         )
 
 

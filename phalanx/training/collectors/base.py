@@ -80,7 +80,11 @@ class Collector(ABC):
 
     @abstractmethod
     def observation(self, actors: PyTree) -> Observation:
-        """What the environments show now, (S, B, ...)."""
+        """What the environments show now, (S, B, ...), to the learner."""
+
+    @abstractmethod
+    def others_observation(self, actors: PyTree) -> Observation:
+        """What they show those who play the other side, (S, B, ...), as the environments give it."""
 
     def close(self) -> None:  # noqa: B027  (a compiled environment holds nothing)
         """Release the environments. They are made anew when they are needed again."""

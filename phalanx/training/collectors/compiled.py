@@ -76,9 +76,8 @@ class Compiled(Collector):
             acted = {}
             if self.opponents is not None:
                 side, opponent_key = self.opponents.other, jax.random.fold_in(act_key, 1)
-                seen = facing(running).seen[side]
                 chosen, opponent, acted = self.opponents.choose(
-                    playing, seen, running.first, opponent, opponent_key
+                    playing, self.others_observation(actors), running.first, opponent, opponent_key
                 )
                 running = told(running, side, chosen)
             action, next_memory, extras = self.algorithm.actor.act(
@@ -131,6 +130,10 @@ class Compiled(Collector):
 
     def observation(self, actors: Actors) -> Observation:
         return actors.running.observation
+
+    def others_observation(self, actors: Actors) -> Observation:
+        assert self.opponents is not None
+        return facing(actors.running).seen[self.opponents.other]
 
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         def both(key: Array):

@@ -257,6 +257,11 @@ class Hosted(Collector):
     def observation(self, actors: HostedActors) -> Observation:
         return self._own(actors.observation)
 
+    def others_observation(self, actors: HostedActors) -> Observation:
+        assert self.side is not None
+        assert self.opponents is not None
+        return self.side.sides.seen(self.opponents.other, actors.observation)
+
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         """From the spec alone: no environment is made."""
         spec = self.env.spec if self.side is None else self.side.sides.whole
