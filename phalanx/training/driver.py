@@ -297,7 +297,7 @@ class Driver:
     @property
     def faults(self) -> int:
         """How often an environment of this run has failed, in training and evaluations."""
-        return self.earlier_faults + self.setup.loop.collector.faults + self.setup.evaluation.faults
+        return self.earlier_faults + sum(collector.faults for collector in self.setup.collectors)
 
     def _note_faults(self) -> None:
         if self.faults:

@@ -76,7 +76,7 @@ class Loop:
     def __init__(self, collector: Collector):
         self.collector = collector
         self.algorithm: Algorithm = collector.algorithm
-        self.opponents = collector.opponents if isinstance(collector, Compiled) else None
+        self.opponents = collector.opponents
         self.length = self.algorithm.steps_per_update // collector.envs
         # Traced once although used twice, for shapes and in a program, which is the same as without it.
         self._learn = jax.jit(lambda *args: self.algorithm.update(*args), inline=True)
@@ -141,6 +141,11 @@ class Loop:
         # In a compiled program only the policy is made: nothing else of the learner is returned.
         return self.algorithm.policy(self.algorithm.init(self.keys(seed)[0], 1))
 
+    def teams(self, learner: Learner, opponent: PyTree) -> tuple[PyTree, PyTree]:
+        """Who plays the next rollout: the learner's policy, and those on the other side, (M, ...)."""
+        policy = self.algorithm.policy(learner)
+        return policy, None if self.opponents is None else self.opponents.playing(opponent, policy)
+
     def update(
         self, budget: Array, _: Any, carry: Carry, collected: tuple[PyTree, Transition] | None = None
     ) -> Carry:
@@ -151,8 +156,7 @@ class Loop:
         """
         if collected is None:
             assert isinstance(self.collector, Compiled)
-            policy = self.algorithm.policy(carry.learner)
-            playing = self.opponents and self.opponents.playing(carry.opponent, policy)
+            policy, playing = self.teams(carry.learner, carry.opponent)
             collected = self.collector.collect_one(policy, carry.actors, self.length, playing=playing)
         actors, rollout = collected
         key, update_key = jax.random.split(carry.key)

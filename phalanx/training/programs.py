@@ -110,7 +110,8 @@ def compile_programs(
     if not isinstance(loop.collector, Compiled):
         hosted = HostedTraining(loop, done["init"], done["learn"])
         play_episodes = play_program(evaluation, layout=layout)
-        return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+        faced = None if against is None else against.play
+        return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed, faced)
     rows = layout.rows
     return Programs(
         init=lambda seeds: done["init"](rows(seeds)),
@@ -172,7 +173,7 @@ class HostedTraining:
 
     def __init__(self, loop: Loop, init: Any, learn: Any):
         self.loop, self._init, self._learn = loop, init, learn
-        self._policy = jax.jit(jax.vmap(loop.algorithm.policy))
+        self._teams = jax.jit(over_seeds(loop.teams, loop.collector.seeds, (0, 0)))
         self.seconds = loop.collector.seconds
 
     def init(self, seeds: Given) -> Carry:
@@ -181,8 +182,10 @@ class HostedTraining:
 
     def advance(self, carry: Carry, updates: Given, budget: Given) -> Carry:
         for _ in range(int(updates)):
-            policy = self._policy(carry.learner)
-            actors, rollout = self.loop.collector.collect(policy, carry.actors, self.loop.length)
+            policy, playing = self._teams(carry.learner, carry.opponent)
+            actors, rollout = self.loop.collector.collect(
+                policy, carry.actors, self.loop.length, playing=playing
+            )
             begun = time.perf_counter()
             carry = jax.block_until_ready(self._learn(carry, actors, rollout, budget))
             self.seconds["learning"] += time.perf_counter() - begun

@@ -7,6 +7,7 @@ import jax
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
+from phalanx.envs.sides import facing, told
 from phalanx.envs.wrappers import Running, WithState, prepare
 from phalanx.opponents.base import Opponents
 from phalanx.ops.parts import split
@@ -82,8 +83,11 @@ class Compiled(Collector):
             key, act_key, env_key = jax.random.split(key, 3)
             acted = {}
             if self.opponents is not None:
-                opponent_key = jax.random.fold_in(act_key, 1)
-                running, opponent, acted = self.opponents.choose(playing, running, opponent, opponent_key)
+                side, opponent_key = self.opponents.other, jax.random.fold_in(act_key, 1)
+                chosen, opponent, acted = self.opponents.choose(
+                    playing, self.others_observation(actors), running.first, opponent, opponent_key
+                )
+                running = told(running, side, chosen)
             action, next_memory, extras = self.algorithm.actor.act(
                 policy, running.observation, running.first, memory, act_key, greedy
             )
@@ -106,12 +110,6 @@ class Compiled(Collector):
 
         return jax.lax.scan(step, actors, None, length)
 
-    def first_playing(self, policy: PyTree) -> PyTree:
-        """Who plays the other side before anything is learnt, (M, ...); None if nobody does."""
-        if self.opponents is None:
-            return None
-        return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)
-
     # All seeds
 
     def with_sizes(self, envs: int, seeds: int) -> Self:
@@ -126,15 +124,26 @@ class Compiled(Collector):
         return over_seeds(self.start_one, self.seeds)(keys)
 
     def collect(
-        self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
+        self,
+        policy: PyTree,
+        actors: Actors,
+        length: int,
+        greedy: bool = False,
+        keep: Keep = whole_transition,
+        playing: PyTree = None,
     ) -> tuple[Actors, Any]:
-        def one(policy: PyTree, actors: Actors):
-            return self.collect_one(policy, actors, length, greedy, keep, self.first_playing(policy))
+        def one(policy: PyTree, actors: Actors, playing: PyTree):
+            playing = self.first_playing(policy) if playing is None else playing
+            return self.collect_one(policy, actors, length, greedy, keep, playing)
 
-        return over_seeds(one, self.seeds, (0, 0))(policy, actors)
+        return over_seeds(one, self.seeds, (0, 0, 0))(policy, actors, playing)
 
     def observation(self, actors: Actors) -> Observation:
         return actors.running.observation
+
+    def others_observation(self, actors: Actors) -> Observation:
+        assert self.opponents is not None
+        return facing(actors.running).seen[self.opponents.other]
 
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         def both(key: Array):
