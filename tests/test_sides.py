@@ -58,7 +58,7 @@ def duel_order(duel: Duel):
 
 
 def one_loop(duel: Duel):
-    """A battle's units after one loop: from them, the allies' actions, and the enemies' as allies of theirs."""
+    """A battle's units after one loop: from them and the actions of both sides, each as allies of theirs."""
     world, observer = duel.ours._world, duel.ours.observer
     params, order, flip = world.params(None), duel_order(duel), duel.flip
 

@@ -117,7 +117,7 @@ class Compiled(Collector):
         assert self.opponents is None or envs == self.envs
         other = copy.copy(self)
         other.envs, other.seeds = envs, seeds
-        other.__dict__.pop("first_learner", None)  # which was made for as many environments as here
+        vars(other).pop("first_learner", None)  # which was made for as many environments as here
         return other
 
     def start(self, keys: Array) -> Actors:
