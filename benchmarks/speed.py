@@ -57,7 +57,7 @@ def training(
     )
     setup = set_up(resolved, registry.make_env(name, resolved.env))
     begin = time.perf_counter()
-    programs = compile_programs(setup.loop, setup.evaluation)
+    programs = compile_programs(setup.loop, setup.evaluation).complete()
     compiling = time.perf_counter() - begin
     carry = [programs.init(jnp.array(setup.seeds, jnp.int32))]
 

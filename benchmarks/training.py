@@ -74,7 +74,7 @@ def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
 def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it."""
     setup = our_setup(envs, seeds, **options)
-    programs = compile_programs(setup.loop, setup.evaluation)
+    programs = compile_programs(setup.loop, setup.evaluation).complete()
     carry = [programs.init(jnp.array(setup.seeds, jnp.int32))]
 
     def work():

@@ -115,7 +115,7 @@ def our_setup(task: Task, episodes: int) -> Setup:
 def ours(task: Task, episodes: int) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
     setup = our_setup(task, episodes)
-    programs = compile_programs(setup.loop, setup.evaluation)
+    programs = compile_programs(setup.loop, setup.evaluation).complete()
     carry = [programs.init(jnp.array([0], jnp.int32))]
 
     def work():

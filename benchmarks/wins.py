@@ -33,29 +33,23 @@ class Plan(NamedTuple):
 MAPPO = {"mappo": "mappo battle/MAP"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
+FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
+TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
-    "super_hard": Plan(
-        MAPPO,
-        "27m_vs_30m corridor MMM2 3s5z_vs_3s6z",
-        "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6",
-    ),
-    "super_hard_long": Plan(
-        MAPPO, "6h_vs_8z", "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
-    ),
+    "super_hard": Plan(MAPPO, "27m_vs_30m MMM2", FIVE_MILLION),
+    "super_hard_long": Plan(MAPPO, "6h_vs_8z corridor 3s5z_vs_3s6z", TEN_MILLION),
     "hard": Plan(
-        MAPPO,
-        "25m bane_vs_bane 2c_vs_64zg 10m_vs_11m 8m_vs_9m 3s5z 5m_vs_6m 3s_vs_5z 3s_vs_4z",
-        "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6",
+        MAPPO, "25m bane_vs_bane 2c_vs_64zg 10m_vs_11m 8m_vs_9m 5m_vs_6m 3s_vs_5z 3s_vs_4z", FIVE_MILLION
     ),
+    "hard_long": Plan(MAPPO, "3s5z", TEN_MILLION),
     "easy": Plan(
         MAPPO,
-        "MMM 8m so_many_baneling 3s_vs_3z 2s_vs_1sc 2m_vs_1z 3m 2m_vs_1m",
-        "--steps 2e6 --seeds 3 --envs 256",
+        "MMM 8m so_many_baneling 3s_vs_3z 2m_vs_1z 3m 2m_vs_1m",
+        "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6",
     ),
-    "easy_long": Plan(
-        MAPPO, "1c3s5z 2s3z", "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
-    ),
+    "easy_long": Plan(MAPPO, "2s3z 2s_vs_1sc", FIVE_MILLION),
+    "easy_longer": Plan(MAPPO, "1c3s5z", TEN_MILLION),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",
@@ -170,6 +164,7 @@ def result(job: Job) -> dict[str, Any] | None:
         "curves": [list(curve.values()) for curve in curves.values()],
         "seconds": round(told["seconds"]),
         "device": told["device"],
+        "rules": told.get("env_version"),
     }
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
+
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.battle.scenarios import SCENARIOS
 from phalanx.envs.battle.units import LIBERTY, LOTV, UnitType, unit_types
 from phalanx.registry import envs, make_env
+from phalanx.report import statistics
 
 HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
@@ -20,6 +23,7 @@ PUBLISHED = HERE / "data" / "published_mappo.json"
 DISTIL = HERE / "data" / "distil.json"
 VALUE_RETURNS = HERE / "data" / "value_returns.json"
 PUBLISHED_QMIX = HERE / "data" / "published_qmix.json"
+AGREES = 5  # points between two medians that count as agreement
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -164,24 +168,49 @@ def _how(trained: dict[str, Any]) -> str:
 def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     published = json.loads(PUBLISHED.read_text())["wins"]
-    classes = ["easy", "easy_long", "hard", "super_hard", "super_hard_long"]
-    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in classes]
-    rows.sort(key=lambda row: (classes.index(row["plan"]), row["map"].lower()))
+    classes = ["easy", "hard", "super hard"]
+    rows = [(_class(row), row) for row in json.loads(WINS.read_text()) if row["arm"] == "mappo"]
+    rows.sort(key=lambda row: (classes.index(row[0]), row[1]["map"].lower()))
+    head = ["battle", "class", "rules", "steps a seed", "wins % of each seed", "median", "mean (95 %)"]
     return table(
-        ["battle", "class", "steps a seed", "wins % of each seed", "median", "published", "seconds"],
+        [*head, "published", "verdict", "seconds"],
         [
             [
                 f"`{row['map']}`",
-                row["plan"].removesuffix("_long").replace("_", " "),
+                group,
+                str(row["rules"]),
                 _steps(row),
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",
+                _interval(row),
                 str(published.get(row["map"], "-")),
+                _verdict(100 * median(row["wins"]), published.get(row["map"])),
                 str(row["seconds"]),
             ]
-            for row in rows
+            for group, row in rows
         ],
     )
+
+
+def _class(row: dict[str, Any]) -> str:
+    """SMAC's class of a map, from the name of the plan."""
+    return re.sub("_long(er)?$", "", row["plan"]).replace("_", " ")
+
+
+def _interval(row: dict[str, Any]) -> str:
+    """The mean over seeds and its interval."""
+    mean, low, high = statistics.bootstrap(statistics.mean, [np.array(row["wins"])], [row["episodes"]])
+    return f"{100 * mean:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def _verdict(median: float, published: float | None) -> str:
+    """Whether a median agrees with a published one, both in per cent."""
+    if published is None:
+        return "-"
+    difference = round(median) - published
+    if abs(difference) <= AGREES:
+        return "agrees"
+    return f"{'ahead' if difference > 0 else 'behind'} by {abs(difference)}"
 
 
 def search() -> str:

@@ -43,7 +43,8 @@ from phalanx.teams import Policy
 from phalanx.teams import load_team as load_team
 from phalanx.training import checkpoint as checkpoints
 from phalanx.training import keys, playback
-from phalanx.training.driver import Driver, per_seed
+from phalanx.training.driver import Driver
+from phalanx.training.evaluate import per_seed
 from phalanx.training.keys import Purpose
 from phalanx.training.programs import play_many, play_program
 from phalanx.training.record import Record, record_of
@@ -236,7 +237,7 @@ def evaluate(
     first = keys.root(Purpose.EVALUATION, seed)
     roots = jax.vmap(jax.random.fold_in, (None, 0))(first, jnp.array(setup.seeds, jnp.uint32))
     with contextlib.closing(setup):
-        return per_seed(play_many(program, policy, roots, episodes), setup)
+        return per_seed(play_many(program, policy, roots, episodes), setup.seeds, setup.env.spec)
 
 
 @renamed_argument("seed", "trained_seed")

@@ -1,6 +1,7 @@
-"""Teams that play each other: every pair, on both sides, in compiled programs."""
+"""Teams that play each other: every pair, on both sides, in one program where the world is compiled."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,8 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.api import train
 from phalanx.envs.base import Env
 from phalanx.envs.battle.env import Battle
-from phalanx.envs.sides import OneSide, Sides, sides_of
+from phalanx.envs.host.base import HostSource
+from phalanx.envs.sides import Sides, one_side, sides_of
 from phalanx.errors import PhalanxError
 from phalanx.opponents.base import stacked
 from phalanx.opponents.kinds import Learning, SelfPlay
@@ -27,12 +29,16 @@ from phalanx.report.page import Show, show
 from phalanx.runs import OPPONENT, PAST, is_run, learnt_opponent, open_run, past_selves, policies_of
 from phalanx.teams import load_team
 from phalanx.training import keys
+from phalanx.training.collectors import collector_for
+from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.keys import Purpose
 from phalanx.training.playback import play_both
+from phalanx.training.setup import place
 from phalanx.types import EnvSpec, PyTree, Transition
 
 MOST_SEEDS = 5  # seeds of a run that play; all of them against all of the other's
+HOSTED_AT_ONCE = 16  # environments that are Python programs: each costs memory
 SCRIPT = "script"  # the game's own script, which commands the enemies of a battle
 
 
@@ -86,7 +92,7 @@ def _trained(what: str) -> Team | None:
 class Stage(NamedTuple):
     """A world and its two sides."""
 
-    world: Env
+    world: Env | HostSource
     sides: Sides
 
     @property
@@ -98,11 +104,17 @@ class Stage(NamedTuple):
         return self.sides.spec(self.sides.sides[1])
 
 
-def stage(env: str | Env, env_options: Mapping[str, Any] | None = None) -> Stage:
-    """The environment in which teams can play each other; an error if it does not have two sides."""
+def stage(
+    env: str | Env | HostSource,
+    env_options: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
+) -> Stage:
+    """Where teams can play each other, or a refusal in one line.
+
+    `placement` are options of a run that say where environments are stepped.
+    """
     world = registry.build_env(env, **(env_options or {})) if isinstance(env, str) else env
-    if not isinstance(world, Env):
-        raise PhalanxError(f"opponents need a compiled environment, and {env} is a Python environment")
+    world = place(world, placement or {}, env if isinstance(env, str) else type(env).__name__)
     sides = sides_of(world)
     if len(sides.sides) != 2:
         raise PhalanxError(
@@ -113,16 +125,17 @@ def stage(env: str | Env, env_options: Mapping[str, Any] | None = None) -> Stage
 
 def cross_play(
     entrants: Sequence[str],
-    env: str | Env,
+    env: str | Env | HostSource,
     *,
     episodes: int = 500,
     seed: int = 0,
     greedy: bool = True,
     env_options: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> CrossPlay:
     """Let every team play every other, and itself, on both sides."""
     device.configure()
-    where = stage(env, env_options)
+    where = stage(env, env_options, placement)
     joined = [enter(each) for each in entrants]
     _require_playable(joined, where)
     first, second = ([entrant.plays(spec) for entrant in joined] for spec in (where.first, where.second))
@@ -153,19 +166,20 @@ def _require_playable(joined: Sequence[Entrant], where: Stage) -> None:
 
 def film(
     entrants: Sequence[str],
-    env: str | Env,
+    env: str | Env | HostSource,
     *,
     games: int = 3,
     seed: int = 0,
     greedy: bool = True,
     env_options: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> list[Show]:
     """Games of the first team that fits the first side against the next that fits the second.
 
     Two shows of the same games: as one side sees and plays them, and as the other does.
     """
     device.configure()
-    where = stage(env, env_options)
+    where = stage(env, env_options, placement)
     joined = [enter(each) for each in entrants]
     _require_playable(joined, where)
     mine = next(((i, team) for i, each in enumerate(joined) if (team := each.plays(where.first))), None)
@@ -173,7 +187,7 @@ def film(
     yours = next((team for k in others if (team := joined[k].plays(where.second))), None)
     if mine is None or yours is None:
         raise PhalanxError("a film needs two teams, one for each side (a script is filmed by phalanx watch)")
-    one, other = (OneSide(where.sides, side, tells=True) for side in where.sides.sides)
+    one, other = (one_side(where.world, side, tells=True) for side in where.sides.sides)
     params = [jax.tree.map(lambda x: x[0], team.params) for team in (mine[1], yours)]
     # It learns nothing here; what it sees and does is then in the rollout.
     opponent = Learning(one, Player(where.second, yours.algorithm), games, greedy)
@@ -192,14 +206,15 @@ def best_response(
     out: Path,
     seed: int = 0,
     env_options: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Train a team against a run that stays as it is, with the run's algorithm and options.
 
     Returns the teams that then play each other: the run, its best response, and the available baselines.
     """
     if not is_run(run):
-        raise PhalanxError(f"a best response is trained against a run folder, and {run!r} is not one")
-    where, entrant = stage(env, env_options), enter(run)
+        raise PhalanxError(f"a best response answers a run folder, and {run!r} is none")
+    where, entrant = stage(env, env_options, placement), enter(run)
     _require_playable([entrant], where)
     setup, _ = open_run(run, None)
     sides = where.sides.sides
@@ -215,6 +230,7 @@ def best_response(
             "opponent": run,
             "opponent_greedy": True,
             "side": sides[0] if entrant.plays(where.second) else sides[1],
+            **{name: value for name, value in (placement or {}).items() if value is not None},
         },
         algorithm_options=asdict(setup.resolved.algorithm),
         env_options=env_options,
@@ -245,13 +261,19 @@ def _match(
     """
     teams = [mine.params, jnp.zeros((1, 0)) if yours is None else yours.params]
     count = [jax.tree.leaves(params)[0].shape[0] for params in teams]
-    each = -(-episodes // (count[0] * count[1]))
-    play = _program(where, _Same(mine.algorithm), yours and _Same(yours.algorithm), each, greedy)
+    pairs = count[0] * count[1]
+    each = -(-episodes // pairs)
+    hosted = isinstance(where.world, HostSource)
+    at_once = min(each, max(1, HOSTED_AT_ONCE // pairs)) if hosted else each
+    games = _games(where, _Same(mine.algorithm), yours and _Same(yours.algorithm), pairs, at_once, greedy)
     index = np.indices(count).reshape(2, -1)
-    params = [jax.tree.map(lambda x, at=at: x[at], team) for team, at in zip(teams, index, strict=True)]
-    scores, returns = play(*params, jax.random.split(key, index.shape[1]))
-    means = np.asarray(returns, np.float64).mean((0, 1))
-    return np.asarray(scores).reshape(*count, each), (float(means[0]), float(means[1]))
+    one, two = (jax.tree.map(lambda x, at=at: x[at], team) for team, at in zip(teams, index, strict=True))
+    rounds = jax.random.split(key, (-(-each // at_once), pairs))
+    with contextlib.closing(games.collector):
+        played = [jax.device_get(games.play(one, two, keys)) for keys in rounds]
+    scores, returns = (np.concatenate(parts, axis=1)[:, :each] for parts in zip(*played, strict=True))
+    means = returns.astype(np.float64).mean((0, 1))
+    return scores.reshape(*count, each), (float(means[0]), float(means[1]))
 
 
 class _Same:
@@ -268,26 +290,31 @@ class _Same:
         return hash(self._key)
 
 
+class _Games(NamedTuple):
+    """Games of P pairs of policies, E each."""
+
+    collector: Collector
+    play: Callable[[PyTree, PyTree, jax.Array], tuple[jax.Array, jax.Array]]
+    """from policies and keys, (P, ...) each: scores (P, E), and the returns of both sides (P, E, 2)"""
+
+
 @lru_cache(maxsize=32)
-def _program(where: Stage, mine: _Same, yours: _Same | None, episodes: int, greedy: bool):
-    """Games of pairs of policies, (P, ...) each: scores (P, E), and the returns of both sides (P, E, 2)."""
+def _games(where: Stage, mine: _Same, yours: _Same | None, pairs: int, episodes: int, greedy: bool) -> _Games:
     env, opponents = where.world, None
     if yours is not None:
-        env = OneSide(where.sides, where.sides.sides[0])
+        env = one_side(where.world)
         # Who plays is given below.
         opponents = SelfPlay(env, Player(where.second, yours.algorithm), episodes, 1, greedy)
-    collector = Compiled(env, mine.algorithm, episodes, opponents=opponents)
+    collector = collector_for(env, mine.algorithm, episodes, pairs, opponents=opponents)
 
-    def play(policy: PyTree, playing: PyTree, key: jax.Array):
-        actors = collector.start_one(key)
-        _, kept = collector.collect_one(
-            policy, actors, env.spec.time_limit, greedy, _outcome, stacked(playing, 1)
-        )
+    def play(policy: PyTree, playing: PyTree, keys: jax.Array):
+        playing = None if yours is None else jax.tree.map(lambda x: x[:, None], playing)
+        _, kept = collector.first_episodes(policy, collector.start(keys), greedy, _outcome, playing)
         over, score, returns = kept
-        end, which = jnp.argmax(over, axis=0), jnp.arange(episodes)
-        return score[end, which], returns[end, which]
+        end, pair, which = jnp.argmax(over, axis=1), jnp.arange(pairs)[:, None], jnp.arange(episodes)
+        return score[pair, end, which], returns[pair, end, which]
 
-    return jax.jit(jax.vmap(play))
+    return _Games(collector, jax.jit(play) if isinstance(collector, Compiled) else play)
 
 
 def _outcome(step: Transition):

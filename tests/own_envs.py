@@ -75,6 +75,45 @@ class Duo(ParallelEnv):
         return {agent: np.zeros(1) for agent in self.agents}, dict.fromkeys(self.agents, 1.0), no, no, {}
 
 
+class Throws(ParallelEnv):
+    """Rock, paper, scissors, some rounds of it; each sees what both threw last."""
+
+    metadata = {"name": "throws", "render_modes": ["rgb_array"]}  # noqa: RUF012
+    possible_agents = ["left_0", "right_0"]  # noqa: RUF012
+
+    def __init__(self, max_cycles: int = 5, render_mode: str | None = None):
+        self.max_cycles, self.render_mode = max_cycles, render_mode
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (6,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def _seen(self, throws):
+        thrown = np.zeros((2, 3), np.float32)
+        for k, throw in enumerate(throws):
+            thrown[k, throw] = 1
+        return {"left_0": thrown.ravel(), "right_0": thrown[::-1].ravel()}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        return self._seen(()), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        left, right = (int(actions[agent]) for agent in self.possible_agents)
+        won = float([0, 1, -1][(left - right) % 3])
+        over = dict.fromkeys(self.agents, self.t == self.max_cycles)
+        if self.t == self.max_cycles:
+            self.agents = []
+        rewards = dict(zip(self.possible_agents, (won, -won), strict=True))
+        return self._seen((left, right)), rewards, over, dict.fromkeys(over, False), {}
+
+    def render(self):
+        return np.full((4, 4, 3), self.t, np.uint8)
+
+
 class Solo(AECEnv):
     metadata = {"name": "solo"}  # noqa: RUF012
     possible_agents = ["only"]  # noqa: RUF012

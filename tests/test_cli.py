@@ -291,11 +291,17 @@ def test_every_preset_can_be_used():
 def test_a_preset_is_chosen_by_environment_then_by_family():
     chosen = {
         env: registry.preset("mappo", env, "auto").origin
-        for env in ("battle/3m", "battle/5m_vs_6m", "battle/2m_vs_1z", "battle/3s_vs_5z", "mpe/simple_tag")
+        for env in (
+            "battle/3m",
+            "battle/5m_vs_6m",
+            "battle/corridor",
+            "battle/2m_vs_1z",
+            "battle/3s_vs_5z",
+            "mpe/simple_tag",
+        )
     }
-    assert list(chosen.values()) == [
-        f"preset mappo/{name}" for name in ("battle", "battle_hard", "battle_kite", "battle_memory", "mpe")
-    ]
+    presets = ("battle", "battle_hard", "battle_agent_state", "battle_kite", "battle_memory", "mpe")
+    assert list(chosen.values()) == [f"preset mappo/{name}" for name in presets]
     assert registry.preset("mappo", "debug/memory", "auto") is None
     named = [env for preset in registry.presets() for env in registry._preset_envs(preset)]
     assert len(named) > 5

@@ -479,7 +479,7 @@ def memory_of_a_run():
     layer = Layer("test", {"algorithm": options, "run": {"envs": 4}})
     names, config = ("qmix", "debug/identity"), registry.algorithm_config("qmix")
     setup = set_up(merge(names, config, {}, [layer]), registry.make_env(names[1], {}))
-    programs = compile_programs(setup.loop, setup.evaluation)
+    programs = compile_programs(setup.loop, setup.evaluation).complete()
 
     def resident(calls, carry):
         for _ in range(calls):

@@ -10,9 +10,11 @@ from phalanx.cli.parsing import (
     Parser,
     add_episodes,
     add_options,
+    add_placement,
     env_names,
     episode_options,
     given_tables,
+    placement_options,
     whole_number,
 )
 from phalanx.errors import PhalanxError
@@ -45,6 +47,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--sampled", action="store_true", help="sample actions (default: greedy)")
     parser.add_argument("--out", metavar="DIR", default="results/play", help="default: results/play")
+    add_placement(parser)
     return parser
 
 
@@ -66,8 +69,12 @@ def run(words: list[str]) -> int:
     from phalanx.report import film as films
 
     numbers, out = episode_options(args), Path(args.out)
-    where: dict[str, Any] = {"seed": numbers["seed"], "env_options": given_tables(args)["env"]}
-    teams = args.teams
+    where: dict[str, Any] = {
+        "seed": numbers["seed"],
+        "env_options": given_tables(args)["env"],
+        "placement": placement_options(args),
+    }
+    teams, greedy = args.teams, not args.sampled
     if args.best_response is not None:
         if len(teams) != 1:
             raise PhalanxError(
@@ -75,14 +82,14 @@ def run(words: list[str]) -> int:
             )
         steps = whole_number("--best-response", args.best_response)
         teams = best_response(teams[0], args.env, steps=steps, out=out, **where)
-    result = cross_play(teams, args.env, episodes=numbers["episodes"], greedy=not args.sampled, **where)
+    result = cross_play(teams, args.env, episodes=numbers["episodes"], greedy=greedy, **where)
     files = crossplay.write(result, out, shlex.join(["phalanx", "play", *words]))
     Console().print(crossplay.text(result))
     for line in crossplay.lines(result):
         print(line)
     print(f"page: {files[0]}")
     if args.watch:
-        shows = film(teams, args.env, greedy=not args.sampled, **where)
+        shows = film(teams, args.env, greedy=greedy, **where)
         title = f"{shows[0].label} against {shows[1].label}"
         print(f"games: {films.write(shows, title, out / 'games.html')[0]}")
     return 0

@@ -31,7 +31,7 @@ def try_out(cell: Cell) -> Trial:
 
     setup = cell.setup()
     begin = time.monotonic()
-    programs = training.compile_programs(setup.loop, setup.evaluation)
+    programs = training.compile_programs(setup.loop, setup.evaluation).complete()
     starting = time.monotonic() - begin
     carry = programs.init(jnp.array(setup.seeds, jnp.int32))
     budget = jnp.float32(setup.config.steps)

@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from phalanx.envs.sides import Facing, OneSide
-from phalanx.envs.wrappers import Running, bare_state, with_bare_state
+from phalanx.envs.sides import Side
 from phalanx.errors import PhalanxError
 from phalanx.opponents.player import Player
-from phalanx.types import Array, Clock, PyTree, Transition
+from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 
 class Opponents(ABC):
@@ -20,7 +19,7 @@ class Opponents(ABC):
     `state` is what is kept in the carry. `policy` is the learner's own, which an opponent may copy.
     """
 
-    def __init__(self, env: OneSide, player: Player, envs: int, at_once: int, greedy: bool):
+    def __init__(self, env: Side, player: Player, envs: int, at_once: int, greedy: bool):
         if len(env.others) != 1:
             raise PhalanxError(
                 f"{env.spec.name} has the sides {', '.join(env.sides.sides)}: "
@@ -56,14 +55,14 @@ class Opponents(ABC):
         return self.player.start(envs)
 
     def choose(
-        self, params: PyTree, running: Running, memory: PyTree, key: Array
-    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
-        """Let the opponents (M, ...) choose their next actions in B environments.
+        self, params: PyTree, seen: Observation, first: Array, memory: PyTree, key: Array
+    ) -> tuple[Array, PyTree, dict[str, PyTree]]:
+        """What the opponents (M, ...) do next, (B, A) or (B, A, U), from what their side sees, (B, ...).
 
-        Also returns their memories, and what to store in the rollout's `info` for them.
+        `first` (B,) says which observations begin an episode. Also returns the opponents' memories, (B, ...),
+        and what to store in the rollout's `info` for them.
         """
-        facing = self._facing(running)
-        batch = running.first.shape[0]
+        batch = first.shape[0]
 
         def parted(x: Array) -> Array:
             return x.reshape(self.at_once, batch // self.at_once, *x.shape[1:])
@@ -72,20 +71,10 @@ class Opponents(ABC):
             observation, first, memory = args
             return self.player.act(params, observation, first, memory, key, self.greedy)
 
-        args = jax.tree.map(parted, (facing.seen[self.other], running.first, memory))
+        args = jax.tree.map(parted, (seen, first, memory))
         actions, memory = jax.vmap(act)(params, args, jax.random.split(key, self.at_once))
         actions, memory = jax.tree.map(lambda x: x.reshape(batch, *x.shape[2:]), (actions, memory))
-        return self._told(running, actions), memory, {}
-
-    def _facing(self, running: Running) -> Facing:
-        facing = bare_state(running.state)
-        assert isinstance(facing, Facing)
-        return facing
-
-    def _told(self, running: Running, actions: Array) -> Running:
-        """The environments, with the actions (B, ...) that the other side takes next."""
-        facing = self._facing(running)._replace(chosen={self.other: actions})
-        return running._replace(state=with_bare_state(running.state, facing))
+        return actions, memory, {}
 
     def scores(self, rollout: Transition) -> tuple[Array, Array]:
         """The learner's wins against each of those that played, and their finished episodes, (M,) each.

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.algorithms.base import Learner
-from phalanx.envs.sides import OneSide
-from phalanx.envs.wrappers import Running
+from phalanx.envs.sides import Side
 from phalanx.opponents.base import Opponents, stacked
 from phalanx.opponents.player import Player
-from phalanx.types import Array, Clock, PyTree, Transition
+from phalanx.types import Array, Clock, Observation, PyTree, Transition
 
 Draw = Literal["uniform", "newest", "hard"]
 MEMORY = 0.05  # weight of the newest rollout in the win rates against past selves
@@ -21,7 +20,7 @@ MEMORY = 0.05  # weight of the newest rollout in the win rates against past selv
 class Frozen(Opponents):
     """A team that does not learn. Its parameters are in the carry, because their source may change later."""
 
-    def __init__(self, env: OneSide, player: Player, envs: int, greedy: bool, params: PyTree):
+    def __init__(self, env: Side, player: Player, envs: int, greedy: bool, params: PyTree):
         super().__init__(env, player, envs, 1, greedy)
         self.params = params
 
@@ -45,7 +44,7 @@ class SelfPlay(Opponents):
 class Learning(Opponents):
     """Another learner, with an algorithm of its own, which learns from the same episodes."""
 
-    def __init__(self, env: OneSide, player: Player, envs: int, greedy: bool = False):
+    def __init__(self, env: Side, player: Player, envs: int, greedy: bool = False):
         super().__init__(env, player, envs, 1, greedy)
         assert env.tells, "the environment must say what the other side got"
 
@@ -56,11 +55,10 @@ class Learning(Opponents):
         return self.player.algorithm.policy(state)
 
     def choose(
-        self, params: PyTree, running: Running, memory: PyTree, key: Array
-    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
-        seen = self._facing(running).seen[self.other]
-        acted, memory = self.player.act_to_learn(params, seen, running.first, memory, key, self.greedy)
-        return self._told(running, acted.action), memory, {"acted": acted}
+        self, params: PyTree, seen: Observation, first: Array, memory: PyTree, key: Array
+    ) -> tuple[Array, PyTree, dict[str, PyTree]]:
+        acted, memory = self.player.act_to_learn(params, seen, first, memory, key, self.greedy)
+        return acted.action, memory, {"acted": acted}
 
     def learnt(
         self, state: Learner, policy: PyTree, rollout: Transition, key: Array, clock: Clock
@@ -80,6 +78,7 @@ class Learning(Opponents):
             info={name: played.info[name] for name in ("state",) if name in played.info}
             | ({"won": played.info["lost"]} if "lost" in played.info else {}),
             agent_terminated=after.agent_terminated,
+            broken=played.broken,
         )
 
 
@@ -106,7 +105,7 @@ class PastSelves(Opponents):
 
     def __init__(
         self,
-        env: OneSide,
+        env: Side,
         player: Player,
         envs: int,
         at_once: int,
@@ -167,7 +166,7 @@ class PastSelves(Opponents):
 class Mixed(Opponents):
     """Several opponents, each in its part of the environments."""
 
-    def __init__(self, env: OneSide, parts: Sequence[Opponents], sizes: Sequence[int]):
+    def __init__(self, env: Side, parts: Sequence[Opponents], sizes: Sequence[int]):
         """`sizes` are how many environments each of the `parts` was made for."""
         super().__init__(env, parts[0].player, sum(sizes), 1, parts[0].greedy)
         self.parts = tuple(parts)
@@ -191,18 +190,19 @@ class Mixed(Opponents):
         return tuple(after), {}
 
     def start(self, envs: int) -> PyTree:
-        return tuple(
-            part.start(where.stop - where.start) for part, where in zip(self.parts, self.slices, strict=True)
-        )
+        # Rows for all environments, of which each has its own part: every memory then is (B, ...).
+        return tuple(part.start(envs) for part in self.parts)
 
     def choose(
-        self, params: PyTree, running: Running, memory: PyTree, key: Array
-    ) -> tuple[Running, PyTree, dict[str, PyTree]]:
+        self, params: PyTree, seen: Observation, first: Array, memory: PyTree, key: Array
+    ) -> tuple[Array, PyTree, dict[str, PyTree]]:
         chosen, remembered = [], []
         keys = jax.random.split(key, len(self.parts))
         for part, own, before, where, each in zip(self.parts, params, memory, self.slices, keys, strict=True):
-            block = jax.tree.map(lambda x, where=where: x[where], running)
-            after, left, _ = part.choose(own, block, before, each)
-            chosen.append(after)
-            remembered.append(left)
-        return jax.tree.map(lambda *blocks: jnp.concatenate(blocks), *chosen), tuple(remembered), {}
+            shown, begins, past = jax.tree.map(lambda x, where=where: x[where], (seen, first, before))
+            actions, after, _ = part.choose(own, shown, begins, past, each)
+            chosen.append(actions)
+            remembered.append(
+                jax.tree.map(lambda all_, new, where=where: all_.at[where].set(new), before, after)
+            )
+        return jnp.concatenate(chosen), tuple(remembered), {}

@@ -16,7 +16,8 @@ from phalanx.config import Layer, RunConfig, merge
 from phalanx.envs.base import Env
 from phalanx.envs.battle.duel import ALLIES
 from phalanx.envs.battle.env import Battle
-from phalanx.envs.sides import OneSide, sides_of
+from phalanx.envs.host.base import HostSource
+from phalanx.envs.sides import HostedSide, OneSide, Side, one_side
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.opponents.base import Opponents
@@ -40,18 +41,17 @@ class Team(NamedTuple):
 Load = Callable[[str], Team]
 
 
-def side_of(env: Env, run: RunConfig) -> OneSide:
+def side_of(env: Env | HostSource, run: RunConfig) -> OneSide | HostedSide:
     """The side that learns; the first one unless it is named."""
-    sides = sides_of(env)
-    return OneSide(sides, run.side or sides.sides[0], tells=bool(run.opponent_algorithm))
+    return one_side(env, run.side, tells=bool(run.opponent_algorithm))
 
 
-def learners_env(env: Env, side: OneSide) -> Env:
+def learners_env(env: Env | HostSource, side: OneSide | HostedSide) -> Env | HostSource:
     """The environment that evaluations play: the battle itself against its script, where there is one."""
     return env if isinstance(env, Battle) and side.side == ALLIES else side
 
 
-def opponents_of(run: RunConfig, env: OneSide, algorithm: Algorithm, load: Load) -> Opponents:
+def opponents_of(run: RunConfig, env: Side, algorithm: Algorithm, load: Load) -> Opponents:
     """Who plays the other side in training."""
     if run.opponent_algorithm:
         return _learning(run, env, algorithm)
@@ -65,9 +65,7 @@ def opponents_of(run: RunConfig, env: OneSide, algorithm: Algorithm, load: Load)
     return Mixed(env, parts, sizes)
 
 
-def _opponent(
-    name: str, run: RunConfig, envs: int, env: OneSide, algorithm: Algorithm, load: Load
-) -> Opponents:
+def _opponent(name: str, run: RunConfig, envs: int, env: Side, algorithm: Algorithm, load: Load) -> Opponents:
     """One opponent, in some of the environments."""
     spec = env.sides.spec(env.others[0])
     player, at_once, greedy = Player(spec, algorithm), run.opponents_at_once, run.opponent_greedy
@@ -81,7 +79,7 @@ def _opponent(
     return frozen(env, envs, greedy, team)
 
 
-def _learning(run: RunConfig, env: OneSide, algorithm: Algorithm) -> Learning:
+def _learning(run: RunConfig, env: Side, algorithm: Algorithm) -> Learning:
     """A learner with another algorithm, or with the same one and its options."""
     name, spec, steps = run.opponent_algorithm, env.sides.spec(env.others[0]), algorithm.steps_per_update
     registry.require_fit(name, spec)
@@ -132,7 +130,7 @@ def _parted(envs: int, weights: list[float]) -> list[int]:
     return sizes
 
 
-def frozen(env: OneSide, envs: int, greedy: bool, team: Team) -> Frozen:
+def frozen(env: Side, envs: int, greedy: bool, team: Team) -> Frozen:
     """A team that does not learn on the other side."""
     spec = env.sides.spec(env.others[0])
     require_fit(team, spec, f"the {env.others[0]} of {spec.name}")
@@ -146,7 +144,7 @@ def untrained_team(name: str, spec: EnvSpec) -> Team:
     return Team(name, spec, algorithm, ())
 
 
-def yardstick(env: OneSide, envs: int) -> Frozen:
+def yardstick(env: Side, envs: int) -> Frozen:
     """Who plays the other side in evaluations: always the same."""
     return frozen(env, envs, False, untrained_team("random", env.sides.spec(env.others[0])))
 

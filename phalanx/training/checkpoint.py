@@ -320,3 +320,16 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
         return placed
     ours = like.dtype == keys.root(Purpose.TRAINING, 0).dtype
     return jax.random.wrap_key_data(placed, impl=keys.IMPLEMENTATION if ours else None)
+
+
+def other_versions(saved: Checkpoint, devices: int) -> list[str]:
+    """A line if a checkpoint was written with other versions or on other devices, where sums may differ."""
+    changed = {
+        name: (was, now)
+        for name, now in circumstances(devices).items()
+        if (was := (saved.versions or {}).get(name, now)) != now
+    }
+    if not changed:
+        return []
+    listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
+    return [f"note: the checkpoint was written with {listed}: the run continues, but not bit for bit"]

@@ -102,7 +102,7 @@ class Layout(NamedTuple):
 
     def local(self, collector: Compiled) -> Compiled:
         """A collector for the seeds of one group."""
-        return collector.with_seeds(collector.seeds // self.groups)
+        return collector.with_sizes(collector.envs, collector.seeds // self.groups)
 
 
 ONE = Layout()

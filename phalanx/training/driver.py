@@ -18,7 +18,7 @@ from phalanx.report.metrics import MetricsWriter, read
 from phalanx.report.mirrors import mirrors
 from phalanx.training import checkpoint
 from phalanx.training.devices import lay_out
-from phalanx.training.evaluate import Played, against_row, summary, training_row
+from phalanx.training.evaluate import against_row, per_seed, summary, training_row
 from phalanx.training.footprint import memory_parts, require_disk, require_memory
 from phalanx.training.interrupt import Interrupted, stop_requests
 from phalanx.training.keys import Purpose
@@ -49,6 +49,7 @@ class Driver:
         self.started, self.callbacks = started, callbacks
         self.layout = lay_out(setup.loop, setup.config.devices)
         self.carry: Carry | None = None
+        self.first_evaluation_due = False
         self.earlier_seconds = 0.0
         self.earlier_faults = 0
         self.updates = 0
@@ -70,7 +71,7 @@ class Driver:
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Continue from a checkpoint. Nothing in the folder is changed before everything fits."""
-        note = other_versions(saved, self.layout.devices)
+        note = checkpoint.other_versions(saved, self.layout.devices)
         carry = checkpoint.restore(saved, carry_shapes(self.setup.loop, self.layout))
         self._compile()
         collector = self.setup.loop.collector
@@ -143,13 +144,7 @@ class Driver:
         every, budget = setup.updates_between_evaluations, np.float32(setup.config.steps)
         with contextlib.closing(setup), self.record.failures_noted(), stop_requests() as stop:
             try:
-                new = self.carry is None
-                if new:
-                    self._start()
-                for callback in self.callbacks:
-                    callback.on_start(self.record.folder)
-                if new:
-                    self.evaluate()
+                self._start()
                 self.console.begin(self.env_steps, total * setup.algorithm.steps_per_update)
                 count = 1
                 while self.updates < total:
@@ -161,6 +156,7 @@ class Driver:
                     self.carry = self.programs.advance(self.carry, np.int32(count), budget)
                     jax.block_until_ready(self.carry.updates)
                     count = self._progress(count, time.monotonic() - begin)
+                    self._evaluate_first(wait=self.updates == until)
                     if self.updates == until:
                         self.evaluate()
                         count = 1
@@ -181,10 +177,22 @@ class Driver:
             self._finish()
 
     def _start(self) -> None:
+        """Make the carry of a new run and evaluate it, unless training can begin before that."""
+        new = self.carry is None
+        if new:
+            self.carry = self._first_carry()
+        for callback in self.callbacks:
+            callback.on_start(self.record.folder)
+        if new:
+            self.first_evaluation_due = True
+            self._evaluate_first(wait=not self._may_train_first)
+
+    def _first_carry(self) -> Carry:
         """The carry before the first step, with the networks of another run if there is one to start from."""
-        self.carry = self.programs.init(np.array(self.setup.seeds, np.int32))
+        carry = self.programs.init(np.array(self.setup.seeds, np.int32))
         if self.initial_networks is not None:
-            self.carry = self.layout.put(self.initial_networks(self.carry), self.setup.loop)
+            carry = self.layout.put(self.initial_networks(carry), self.setup.loop)
+        return carry
 
     def _progress(self, count: int, seconds: float) -> int:
         """Count updates that were made; how many to make before looking for a stop request again."""
@@ -203,6 +211,7 @@ class Driver:
 
     def _interrupt(self) -> NoReturn:
         """Save, if there is anything new, and stop."""
+        self._evaluate_first(wait=True)
         assert self.carry is not None
         if self.saved_at != self.updates:
             self._refuse_breaches(hosts.fetch(self.carry.tally))
@@ -218,6 +227,32 @@ class Driver:
         self.console.say(f"stopped early at {self.env_steps:,} env steps: {reason}")
 
     # Evaluating
+
+    @property
+    def _may_train_first(self) -> bool:
+        """Whether training can begin while the program of the first evaluation is still being compiled.
+
+        Not where a callback might stop the run there, where hosts must do the same at the same time, or where
+        a replay buffer makes the first carry too large to be made a second time.
+        """
+        assert self.carry is not None
+        return self.layout.mesh is None and not self.callbacks and self.carry.learner.replay is None
+
+    def _evaluate_first(self, wait: bool) -> None:
+        """Evaluate and save the run as it was before its first update, if that is still to come.
+
+        When its program is compiled, or at once, if it is time to `wait` for that.
+        """
+        if not self.first_evaluation_due or not (wait or self.programs.can_play):
+            return
+        self.first_evaluation_due = False
+        later, updates = self.carry, self.updates
+        if updates:
+            self.carry, self.updates = self._first_carry(), 0
+        self.evaluate()
+        if updates and self.carry is not None and later is not None:
+            # Updates leave the best policy alone: this is as if it had been there from the beginning.
+            self.carry, self.updates = later._replace(best=self.carry.best), updates
 
     def evaluate(self) -> None:
         """Play greedy episodes, write a row for each seed, save."""
@@ -262,7 +297,7 @@ class Driver:
     @property
     def faults(self) -> int:
         """How often an environment of this run has failed, in training and evaluations."""
-        return self.earlier_faults + self.setup.loop.collector.faults + self.setup.evaluation.faults
+        return self.earlier_faults + sum(collector.faults for collector in self.setup.collectors)
 
     def _note_faults(self) -> None:
         if self.faults:
@@ -338,8 +373,9 @@ class Driver:
         assert self.carry is not None
         last, best = jax.vmap(self.setup.algorithm.policy)(self.carry.learner), self.carry.best.policy
         roots, episodes = seed_keys(Purpose.FINAL, self.setup.seeds), self.setup.config.final_episodes
+        spec = self.setup.env.spec
         final = {
-            name: per_seed(play_many(self.programs.play, policy, roots, episodes), self.setup)
+            name: per_seed(play_many(self.programs.play, policy, roots, episodes), self.setup.seeds, spec)
             for name, policy in (("last", last), ("best", best))
         }
         self._note_faults()
@@ -357,26 +393,3 @@ class Driver:
         self.console.say(f"finished in {self.seconds:.0f} s, compile included")
         for callback in self.callbacks:
             callback.on_end(self.record.folder, final)
-
-
-def per_seed(played: Played, setup: Setup) -> dict[str, Any]:
-    """Means over seeds, and each seed's own values, of episodes (S, E, ...)."""
-    rows = [
-        {"seed": seed, **summary(jax.tree.map(lambda x, i=i: x[i], played), setup.env.spec)}
-        for i, seed in enumerate(setup.seeds)
-    ]
-    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"}
-    return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
-
-
-def other_versions(saved: checkpoint.Checkpoint, devices: int) -> list[str]:
-    """A line if a checkpoint was written with other versions or on other devices, where sums may differ."""
-    changed = {
-        name: (was, now)
-        for name, now in checkpoint.circumstances(devices).items()
-        if (was := (saved.versions or {}).get(name, now)) != now
-    }
-    if not changed:
-        return []
-    listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
-    return [f"note: the checkpoint was written with {listed}: the run continues, but not bit for bit"]

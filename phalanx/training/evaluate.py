@@ -1,7 +1,7 @@
 """Evaluation of whole episodes."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ import numpy as np
 
 from phalanx.opponents.base import Opponents
 from phalanx.opponents.kinds import Mixed
+from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector, over_seeds
-from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.loop import Loop, Tally
 from phalanx.types import Array, EnvSpec, PyTree, Transition
 
@@ -33,7 +33,7 @@ def play(collector: Collector, policy: PyTree, keys: Array, greedy: bool = True)
 
 
 class Against:
-    """Plays the learner against the opponents of its training, and against some others, in one program.
+    """Plays the learner against the opponents of its training, and against some others, all at once.
 
     As many episodes as there are environments in training, so that each opponent has its part of them.
     """
@@ -45,23 +45,26 @@ class Against:
         self.parts = {"opponent": trained, **others}
         sizes = [loop.collector.envs, *(each.envs for each in others.values())]
         self.opponents = Mixed(trained.env, list(self.parts.values()), sizes)
-        self.collector = Compiled(trained.env, loop.algorithm, sum(sizes), seeds, opponents=self.opponents)
+        self.collector = collector_for(
+            loop.collector.env, loop.algorithm, sum(sizes), seeds, opponents=self.opponents
+        )
+        self._playing = jax.jit(over_seeds(self._playing_one, seeds, (0, 0, 0)), inline=True)
 
     def play(self, policy: PyTree, opponent: PyTree, keys: Array) -> dict[str, Played]:
         """Episodes (S, E, ...) against each, from the policy, opponent and key of each seed, (S, ...)."""
 
-        def one(policy: PyTree, opponent: PyTree, key: Array) -> tuple[Array, Played]:
-            states = (opponent, *(each.init(policy, key) for each in list(self.parts.values())[1:]))
-            playing = self.opponents.playing(states, policy)
-            actors, limit = self.collector.start_one(key), self.collector.spec.time_limit
-            return self.collector.collect_one(policy, actors, limit, True, _outcome, playing)[1]
-
-        over, played = over_seeds(one, self.collector.seeds, (0, 0, 0))(policy, opponent, keys)
+        playing, actors = self._playing(policy, opponent, keys), self.collector.start(keys)
+        _, (over, played) = self.collector.first_episodes(policy, actors, True, _outcome, playing)
         first = _first(over, played)
         return {
             name: jax.tree.map(lambda x, where=where: x[:, where], first)
             for name, where in zip(self.parts, self.opponents.slices, strict=True)
         }
+
+    def _playing_one(self, policy: PyTree, opponent: PyTree, key: Array) -> PyTree:
+        """Who plays in each part, from the policy, opponent and key of one seed."""
+        states = (opponent, *(each.init(policy, key) for each in list(self.parts.values())[1:]))
+        return self.opponents.playing(states, policy)
 
 
 def _first(over: Array, played: Played) -> Played:
@@ -91,6 +94,16 @@ def summary(played: Played, spec: EnvSpec) -> dict[str, float]:
     if spec.has_win:
         result["win_rate"] = float(np.mean(played.won))
     return result | returns_by_type(returns.mean(axis=0), spec) | returns_by_agent(returns, spec)
+
+
+def per_seed(played: Played, seeds: Sequence[int], spec: EnvSpec) -> dict[str, Any]:
+    """Means over seeds, and each seed's own values, of episodes (S, E, ...)."""
+    rows = [
+        {"seed": seed, **summary(jax.tree.map(lambda x, i=i: x[i], played), spec)}
+        for i, seed in enumerate(seeds)
+    ]
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "seed"}
+    return {**means, "episodes": int(played.length.shape[1]), "seeds": rows}
 
 
 def against_row(played: Mapping[str, Played], spec: EnvSpec) -> dict[str, float]:

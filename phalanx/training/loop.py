@@ -76,7 +76,7 @@ class Loop:
     def __init__(self, collector: Collector):
         self.collector = collector
         self.algorithm: Algorithm = collector.algorithm
-        self.opponents = collector.opponents if isinstance(collector, Compiled) else None
+        self.opponents = collector.opponents
         self.length = self.algorithm.steps_per_update // collector.envs
         # Traced once although used twice, for shapes and in a program, which is the same as without it.
         self._learn = jax.jit(lambda *args: self.algorithm.update(*args), inline=True)
@@ -92,12 +92,18 @@ class Loop:
 
         def update(rollout: Transition) -> dict[str, Array]:
             key, clock = jax.random.key(0), Clock(jnp.float32(0), jnp.float32(1))
-            learner = self.algorithm.init(key, self.collector.envs)
+            learner = self.collector.first_learner(key)
             opponent = self._first_opponent(self.algorithm.policy(learner), key)
             return self._both_learn(learner, opponent, rollout, key, clock)[2]
 
-        of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes[1])
+        of_seed = jax.tree.map(lambda x: x.update(shape=x.shape[1:]), self.shapes[1])
         return jax.eval_shape(update, of_seed)
+
+    @cached_property
+    def carry(self) -> Carry:
+        """Shapes of the carry of all seeds, (S, ...)."""
+        seeds = jax.ShapeDtypeStruct((self.collector.seeds,), jnp.int32)
+        return jax.eval_shape(jax.vmap(self.init), seeds, self.shapes[0])
 
     @staticmethod
     def keys(seed: Array) -> Array:
@@ -110,7 +116,7 @@ class Loop:
         if actors is None:
             assert isinstance(self.collector, Compiled)
             actors = self.collector.start_one(actors_key)
-        learner = self.algorithm.init(learner_key, self.collector.envs)
+        learner = self.collector.first_learner(learner_key)
         metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._metrics)
         episodes = EpisodeSums(
             jnp.int32(0), jnp.zeros(self.collector.spec.n_agents), jnp.float32(0), jnp.float32(0)
@@ -135,6 +141,11 @@ class Loop:
         # In a compiled program only the policy is made: nothing else of the learner is returned.
         return self.algorithm.policy(self.algorithm.init(self.keys(seed)[0], 1))
 
+    def teams(self, learner: Learner, opponent: PyTree) -> tuple[PyTree, PyTree]:
+        """Who plays the next rollout: the learner's policy, and those on the other side, (M, ...)."""
+        policy = self.algorithm.policy(learner)
+        return policy, None if self.opponents is None else self.opponents.playing(opponent, policy)
+
     def update(
         self, budget: Array, _: Any, carry: Carry, collected: tuple[PyTree, Transition] | None = None
     ) -> Carry:
@@ -145,8 +156,7 @@ class Loop:
         """
         if collected is None:
             assert isinstance(self.collector, Compiled)
-            policy = self.algorithm.policy(carry.learner)
-            playing = self.opponents and self.opponents.playing(carry.opponent, policy)
+            policy, playing = self.teams(carry.learner, carry.opponent)
             collected = self.collector.collect_one(policy, carry.actors, self.length, playing=playing)
         actors, rollout = collected
         key, update_key = jax.random.split(carry.key)

@@ -11,11 +11,11 @@ from phalanx.algorithms.base import Algorithm
 from phalanx.data.episodes import Episode, Film
 from phalanx.envs.base import Env
 from phalanx.envs.host.base import HostSource
-from phalanx.envs.sides import OneSide
+from phalanx.envs.sides import HostedSide, OneSide
 from phalanx.envs.wrappers import as_given
 from phalanx.opponents.kinds import Learning
 from phalanx.training import keys
-from phalanx.training.collectors import Compiled, Hosted, collector_for
+from phalanx.training.collectors import Collector, Compiled, Hosted, collector_for
 from phalanx.training.keys import Purpose
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
@@ -70,9 +70,7 @@ def player(
         def keep(step: Transition) -> Kept:
             return _kept(step, env.spec, algorithm, policy, film)
 
-        actors = collector.start(key[None])
-        if film and isinstance(collector, Hosted):
-            collector.pool.films()  # what draws no pictures is refused before it is played
+        actors = _started(collector, key, film)
         of_seed = jax.tree.map(lambda x: x[None], policy)
         _, kept = collector.first_episodes(of_seed, actors, greedy, keep)
         begin = _bare_state(actors.running.state) if film and compiled else None
@@ -83,37 +81,56 @@ def player(
 
     def play(policy: PyTree, key: Array) -> list[Episode]:
         with contextlib.closing(collector):
-            played = _episodes(*jax.device_get(program(policy, key)))
-            if not film or not isinstance(collector, Hosted):
-                return played
-            films = [Film(*each) for each in collector.pool.films()]
-        return [episode._replace(film=each) for episode, each in zip(played, films, strict=True)]
+            return _filmed(collector, _episodes(*jax.device_get(program(policy, key))))
 
     return play
 
 
 def play_both(
-    env: OneSide, mine: Algorithm, policy: PyTree, opponent: Learning, playing: PyTree, seed: int
+    env: OneSide | HostedSide,
+    mine: Algorithm,
+    policy: PyTree,
+    opponent: Learning,
+    playing: PyTree,
+    seed: int,
 ) -> tuple[list[Episode], list[Episode]]:
     """Episodes of two teams against each other, with states and preferences, as either side played them."""
-    collector = Compiled(env, mine, opponent.envs, with_states=True, opponents=opponent)
-    yours, theirs = opponent.player.algorithm, opponent.player.spec
+    collector = collector_for(env, mine, opponent.envs, with_states=True, opponents=opponent)
+    yours, theirs, compiled = opponent.player.algorithm, opponent.player.spec, isinstance(collector, Compiled)
 
-    @jax.jit
     def program(policy: PyTree, playing: PyTree, key: Array):
         def keep(step: Transition) -> tuple[Kept, Kept]:
             other = _kept(opponent.own(step), theirs, yours, playing, True)
             return _kept(step, env.spec, mine, policy, True), other
 
-        actors = collector.start_one(key)
-        limit, greedy = env.spec.time_limit, opponent.greedy
-        _, kept = collector.collect_one(policy, actors, limit, greedy, keep, playing)
-        begin = _bare_state(actors.running.state)
-        first = (as_given(actors.running.observation, env.spec), begin.seen[opponent.other])
-        return first, begin, kept
+        actors = _started(collector, key, True)
+        of_seed = jax.tree.map(lambda x: x[None], (policy, playing))
+        _, kept = collector.first_episodes(of_seed[0], actors, opponent.greedy, keep, of_seed[1])
+        begin = _bare_state(actors.running.state) if compiled else None
+        first = (as_given(collector.observation(actors), env.spec), collector.others_observation(actors))
+        return jax.tree.map(lambda x: x[0], (first, begin, kept))
 
-    first, begin, kept = jax.device_get(program(policy, playing, keys.root(Purpose.PLAYBACK, seed)))
-    return _episodes(first[0], begin, kept[0]), _episodes(first[1], begin, kept[1])
+    program = jax.jit(program) if compiled else program
+    with contextlib.closing(collector):
+        first, begin, kept = jax.device_get(program(policy, playing, keys.root(Purpose.PLAYBACK, seed)))
+        both = [_episodes(first[k], begin, kept[k]) for k in range(2)]
+        return _filmed(collector, both[0]), _filmed(collector, both[1])
+
+
+def _started(collector: Collector, key: Array, film: bool) -> PyTree:
+    """The actors at the start; what is to be filmed and draws no pictures is refused before it is played."""
+    actors = collector.start(key[None])
+    if film and isinstance(collector, Hosted):
+        collector.pool.films()
+    return actors
+
+
+def _filmed(collector: Collector, played: list[Episode]) -> list[Episode]:
+    """Episodes with the pictures that were taken of them, if environments draw themselves."""
+    if not isinstance(collector, Hosted) or not collector.film:
+        return played
+    films = [Film(*each) for each in collector.pool.films()]
+    return [episode._replace(film=each) for episode, each in zip(played, films, strict=True)]
 
 
 def _kept(step: Transition, spec: EnvSpec, algorithm: Algorithm, policy: PyTree, film: bool) -> Kept:

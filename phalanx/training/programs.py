@@ -7,7 +7,7 @@ alone, and a Python loop steps the environments between two updates.
 import gc
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -44,7 +44,21 @@ class Programs(NamedTuple):
     """what `advance` takes on its device; 0 where the device does not say"""
     against: Callable[[PyTree, PyTree, Array], dict[str, Played]] | None = None
     """greedy episodes against opponents, with the policy and the opponent's state of each seed"""
+    coming: tuple[Future[Any], ...] = ()
+    """`play` and `against`, while they are compiled; called before that is done, they wait"""
 
+    @property
+    def can_play(self) -> bool:
+        """Whether everything is compiled."""
+        return all(program.done() for program in self.coming)
+
+    def complete(self) -> "Programs":
+        """Wait until everything is compiled, such as to measure undisturbed."""
+        wait(self.coming)
+        return self
+
+
+LATER = ("play", "against")  # not needed before the first update
 
 Jobs = dict[str, tuple[Any, tuple[Any, ...]]]
 """functions to compile, and the shapes of their arguments"""
@@ -86,26 +100,45 @@ def program_jobs(
 def compile_programs(
     loop: Loop, evaluation: Collector, layout: Layout = ONE, against: Against | None = None
 ) -> Programs:
-    """Compile all programs of a run in parallel; the latest ones are cached in this process."""
+    """Compile everything that a run will call; the last few are kept in this process.
+
+    What training needs is compiled first, at the same time; evaluations are compiled while it begins.
+    """
     jobs = program_jobs(loop, evaluation, layout, against)
-    # Each is compiled while the next is traced.
-    with _uncollected(), ThreadPoolExecutor(len(jobs)) as pool:
-        compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
-        done = {name: program.result() for name, program in compiling.items()}
+    done, coming = _compiled(jobs)
     needed = bytes_needed(done["learn"])
     if not isinstance(loop.collector, Compiled):
         hosted = HostedTraining(loop, done["init"], done["learn"])
         play_episodes = play_program(evaluation, layout=layout)
-        return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed)
+        faced = None if against is None else against.play
+        return Programs(hosted.init, hosted.advance, play_episodes, done["track_best"], needed, faced)
     rows = layout.rows
     return Programs(
         init=lambda seeds: done["init"](rows(seeds)),
         advance=done["learn"],
-        play=lambda policy, roots: done["play"](policy, rows(roots)),
+        play=lambda policy, roots: coming["play"].result()(policy, rows(roots)),
         track_best=lambda carry, scores: done["track_best"](carry, rows(scores)),
         bytes_needed=needed,
-        against=done.get("against"),
+        against=None if against is None else lambda *args: coming["against"].result()(*args),
+        coming=tuple(coming.values()),
     )
+
+
+def _compiled(jobs: Jobs) -> tuple[dict[str, Any], dict[str, Future[Any]]]:
+    """Compile what training needs, at the same time, and begin with the rest when that is done."""
+    pool = ThreadPoolExecutor(len(jobs))
+    # Each is compiled while the next is traced; those of evaluations wait, as two cores are soon busy.
+    with _uncollected():
+        first = {
+            name: pool.submit(job.lower(*args).compile)
+            for name, (job, args) in jobs.items()
+            if name not in LATER
+        }
+        lowered = {name: job.lower(*args) for name, (job, args) in jobs.items() if name in LATER}
+        done = {name: program.result() for name, program in first.items()}
+    coming = {name: pool.submit(program.compile) for name, program in lowered.items()}
+    pool.shutdown(wait=False)
+    return done, coming
 
 
 @contextmanager
@@ -140,7 +173,7 @@ class HostedTraining:
 
     def __init__(self, loop: Loop, init: Any, learn: Any):
         self.loop, self._init, self._learn = loop, init, learn
-        self._policy = jax.jit(jax.vmap(loop.algorithm.policy))
+        self._teams = jax.jit(over_seeds(loop.teams, loop.collector.seeds, (0, 0)))
         self.seconds = loop.collector.seconds
 
     def init(self, seeds: Given) -> Carry:
@@ -149,8 +182,10 @@ class HostedTraining:
 
     def advance(self, carry: Carry, updates: Given, budget: Given) -> Carry:
         for _ in range(int(updates)):
-            policy = self._policy(carry.learner)
-            actors, rollout = self.loop.collector.collect(policy, carry.actors, self.loop.length)
+            policy, playing = self._teams(carry.learner, carry.opponent)
+            actors, rollout = self.loop.collector.collect(
+                policy, carry.actors, self.loop.length, playing=playing
+            )
             begun = time.perf_counter()
             carry = jax.block_until_ready(self._learn(carry, actors, rollout, budget))
             self.seconds["learning"] += time.perf_counter() - begun
@@ -159,9 +194,7 @@ class HostedTraining:
 
 def carry_shapes(loop: Loop, layout: Layout = ONE) -> Carry:
     """The shapes of the carry of all seeds, (S, ...), and where they lie on several devices."""
-    actors, _ = loop.shapes
-    seeds = jax.ShapeDtypeStruct((loop.collector.seeds,), jnp.int32)
-    return layout.carry(jax.eval_shape(jax.vmap(loop.init), seeds, actors), loop)
+    return layout.carry(loop.carry, loop)
 
 
 def play_program(evaluation: Collector, greedy: bool = True, layout: Layout = ONE) -> Any:

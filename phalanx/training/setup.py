@@ -15,7 +15,7 @@ from phalanx.envs.base import Env
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.task import HostTask
-from phalanx.envs.sides import OneSide
+from phalanx.envs.sides import HostedSide, OneSide, Side
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.opponents.make import Load, learners_env, opponents_of, side_of, yardstick
@@ -58,8 +58,14 @@ class Setup(NamedTuple):
 
     def close(self) -> None:
         """Release the environments."""
-        self.loop.collector.close()
-        self.evaluation.close()
+        for collector in self.collectors:
+            collector.close()
+
+    @property
+    def collectors(self) -> list[Collector]:
+        """Who has environments: training and evaluations."""
+        faced = [] if self.against is None else [self.against.collector]
+        return [self.loop.collector, self.evaluation, *faced]
 
     @property
     def updates_between_evaluations(self) -> int:
@@ -75,7 +81,7 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
     run = resolved.run
     env = _placed(env, run, resolved.origins["run"])
     side = _learning_side(run, env)
-    if side is not None and isinstance(env, Env):
+    if side is not None:
         env = learners_env(env, side)
     registry.require_fit(run.algorithm, env.spec)
     cls = registry.algorithm(run.algorithm)
@@ -92,7 +98,7 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
     return Setup(resolved._replace(run=run), env, *parts)
 
 
-def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | None:
+def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | HostedSide | None:
     """The side that learns, if somebody else plays the other one."""
     if run.opponent == "script" and not isinstance(env, Battle):
         raise PhalanxError(f"{run.env} has no script for one side: use self, past, random or a team")
@@ -105,8 +111,6 @@ def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | None:
         if run.side:
             raise PhalanxError("side is for a run with an opponent: add --opponent, as in --opponent random")
         return None
-    if isinstance(env, HostSource):
-        raise PhalanxError(f"opponents need a compiled environment, and {run.env} is a Python environment")
     return side_of(env, run)
 
 
@@ -144,22 +148,36 @@ def _make_parts(
     cls: type[Algorithm], config: Any, env: Env | HostSource, envs: int, seeds: int, eval_episodes: int
 ) -> Parts:
     algorithm = build(cls, config, policy_spec(env.spec, **config.inputs))
-    loop = Loop(collector_for(env, algorithm, envs, seeds))
+    collector = collector_for(env, algorithm, envs, seeds)
+    if isinstance(collector, Compiled) and collector.opponents is None:
+        return Parts(algorithm, Loop(collector), collector.with_sizes(eval_episodes, seeds))
+    return Parts(algorithm, Loop(collector), _evaluation(env, algorithm, envs, seeds, eval_episodes))
+
+
+def _evaluation(
+    env: Env | HostSource, algorithm: Algorithm, envs: int, seeds: int, episodes: int
+) -> Collector:
+    """Plays the episodes of an evaluation."""
     # Host environments cost memory each: evaluations take no more of them, and several rounds.
-    at_once = min(eval_episodes, envs) if isinstance(env, HostSource) else eval_episodes
-    return Parts(algorithm, loop, collector_for(env, algorithm, at_once, seeds))
+    at_once = min(episodes, envs) if isinstance(env, HostSource) else episodes
+    return collector_for(env, algorithm, at_once, seeds)
 
 
 def _make_parts_with_opponents(
-    cls: type[Algorithm], config: Any, env: Env | HostSource, side: OneSide, run: RunConfig, load: Load
+    cls: type[Algorithm],
+    config: Any,
+    env: Env | HostSource,
+    side: OneSide | HostedSide,
+    run: RunConfig,
+    load: Load,
 ) -> Parts:
     """Training plays against the opponents of the run, evaluations against always the same."""
     algorithm = build(cls, config, policy_spec(side.spec, **config.inputs))
     opponents = opponents_of(run, side, algorithm, load)
-    loop = Loop(Compiled(side, algorithm, run.envs, run.seeds, opponents=opponents))
-    evaluation = collector_for(env, algorithm, run.eval_episodes, run.seeds)
+    loop = Loop(collector_for(side, algorithm, run.envs, run.seeds, opponents=opponents))
+    evaluation = _evaluation(env, algorithm, run.envs, run.seeds, run.eval_episodes)
     # A random team is another yardstick, unless it is the one of evaluations anyway.
-    others = {} if isinstance(env, OneSide) else {"random": yardstick(side, run.eval_episodes)}
+    others = {} if isinstance(env, Side) else {"random": yardstick(side, run.eval_episodes)}
     return Parts(algorithm, loop, evaluation, Against(loop, others))
 
 
@@ -219,7 +237,7 @@ def statement(setup: Setup, layout: Layout) -> list[str]:
 
 
 def _opponent_row(setup: Setup) -> str:
-    run, evaluated = setup.config, isinstance(setup.env, OneSide)
+    run, evaluated = setup.config, isinstance(setup.env, Side)
     known = {
         "self": "the learner itself",
         "past": f"{run.opponent_pool} earlier checkpoints of this run, drawn {run.opponent_draw}",

@@ -23,7 +23,7 @@ from phalanx.envs.battle.orders import ally_orders
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.v2 import BattleV2
 from phalanx.envs.battle.world import NOBODY, Orders, Params, Units, World, pick
-from phalanx.envs.sides import Sides
+from phalanx.envs.sides import SidedWorld
 from phalanx.errors import PhalanxError
 from phalanx.types import Array, EnvSpec, Observation, TimeStep
 
@@ -164,7 +164,7 @@ class _Idle(NamedTuple):
 _NOBODY_ACTS: Any = _Idle()
 
 
-class Duel(Sides):
+class Duel(SidedWorld):
     """A battle whose sides are both commanded."""
 
     sides = (ALLIES, ENEMIES)

@@ -225,7 +225,8 @@ class Battle(Env):
         return state, self._look(params, state)
 
     def reset(self, key: Array) -> tuple[BattleState, TimeStep]:
-        state, view = jax.tree.map(lambda x: jnp.asarray(x)[self._which(key)], self._first)
+        which = self._which(key)
+        state, view = jax.tree.map(lambda x: jnp.asarray(x)[which], self._first)
         return state, self._timestep(view, *self._nothing_yet())
 
     def _which(self, key: Array) -> Array:

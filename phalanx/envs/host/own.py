@@ -19,7 +19,7 @@ from phalanx.envs.host.base import HostEnv, HostObservation, HostStep
 from phalanx.envs.host.packages import cause, is_drawing
 from phalanx.envs.host.randomness import OwnRandomness, uses_python_random
 from phalanx.envs.host.spaces import kind_of
-from phalanx.envs.host.variant import Variant
+from phalanx.envs.host.variant import TeamsVariant
 from phalanx.errors import PhalanxError, suggest
 from phalanx.spec import EnvSpec
 
@@ -41,16 +41,17 @@ class OwnEnv(HostEnv):
         time_limit: int | None = None,
         shrink: int = 1,
         options: dict[str, Any] | None = None,
+        teams: str = "",
     ):
         """`module` is where the environment is defined."""
-        self._given = (thing, name, module, time_limit, shrink, options)
+        self._given = (thing, name, module, time_limit, shrink, options, teams)
         self._object = not callable(thing) or is_environment(thing)
         if self._object and options:
             raise PhalanxError(
                 f"{name} is an environment, not a class, and takes no option {', '.join(options)}"
             )
         made = thing if self._object else call(thing, name, options or {})
-        self.inner = recognised(made, name, time_limit, shrink)
+        self.inner = recognised(made, name, time_limit, shrink, teams)
         self._randomness = OwnRandomness(uses_python_random(module))
 
     @property
@@ -89,12 +90,14 @@ class OwnEnv(HostEnv):
 
 
 @dataclass(eq=False)
-class Adapter(Variant, OwnEnv):
+class Adapter(TeamsVariant, OwnEnv):
     """The environment `package.module:Thing`, which is called with `extra` if it can be."""
 
     def __post_init__(self):
         thing, module = find(self.variant), self.variant.partition(":")[0]
-        OwnEnv.__init__(self, thing, self.variant, module, self.time_limit, self.shrink, self.extra)
+        OwnEnv.__init__(
+            self, thing, self.variant, module, self.time_limit, self.shrink, self.extra, self.teams
+        )
 
 
 def named_or_own(thing: Any) -> str | OwnEnv:
@@ -157,8 +160,11 @@ def raised(error: BaseException) -> str:
     return f"{cause(error)} ({place.filename}, line {place.lineno})"
 
 
-def recognised(env: Any, name: str, time_limit: int | None, shrink: int) -> HostEnv:
+def recognised(env: Any, name: str, time_limit: int | None, shrink: int, teams: str = "") -> HostEnv:
     """An environment of any accepted kind as a host environment."""
+    zoo = _is_a(env, "pettingzoo", "ParallelEnv") or _is_a(env, "pettingzoo", "AECEnv")
+    if teams and not zoo:
+        raise PhalanxError(f"{name} is not PettingZoo's: leave out --env.teams, and name teams in its spec")
     if shrink != 1 and (isinstance(env, HostEnv) or _has_smac_methods(env)):
         raise PhalanxError(f"{name} has no pictures that could be shrunk: leave out --env.shrink")
     if isinstance(env, HostEnv):
@@ -179,10 +185,10 @@ def recognised(env: Any, name: str, time_limit: int | None, shrink: int) -> Host
         from phalanx.envs.host.gym import GymEnv
 
         return GymEnv(env, name, time_limit, shrink)
-    if _is_a(env, "pettingzoo", "ParallelEnv") or _is_a(env, "pettingzoo", "AECEnv"):
+    if zoo:
         from phalanx.envs.host.pettingzoo import PettingZooEnv
 
-        return PettingZooEnv(env, name, time_limit, shrink)
+        return PettingZooEnv(env, name, time_limit, shrink, teams)
     raise PhalanxError(f"{name} gives a {type(env).__name__}, which is none of these: {ACCEPTED}")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import pkgutil
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from phalanx.envs.host.seeds import seed32
 from phalanx.envs.host.snapshots import Snapshots
 from phalanx.envs.host.spaces import MASK
 from phalanx.envs.host.turns import Turns, parallel
-from phalanx.envs.host.variant import Variant
+from phalanx.envs.host.variant import TeamsVariant
 from phalanx.errors import PhalanxError, suggest
 from phalanx.spec import EnvSpec
 
@@ -32,6 +33,7 @@ NAMES = {
     "classic.tictactoe_v3": "two players take turns (pip install 'pettingzoo[classic]')",
 }
 PACKAGE = "pettingzoo"
+ADVERSARIES = ("adversary", "leadadversary", "eve")  # types of MPE's worlds
 LIMITS = ("max_cycles", "max_steps", "max_episode_steps")
 
 
@@ -48,7 +50,7 @@ class PettingZooEnv(Snapshots):
 
     HELD = ("env", "seen", "living")
 
-    def __init__(self, env: Any, name: str, time_limit: int | None = None, shrink: int = 1):
+    def __init__(self, env: Any, name: str, time_limit: int | None = None, shrink: int = 1, teams: str = ""):
         self.env = parallel(env) if hasattr(env, "agent_iter") else env
         self.turns = isinstance(self.env, Turns)
         self.ids = list(getattr(env, "possible_agents", None) or ())
@@ -66,10 +68,11 @@ class PettingZooEnv(Snapshots):
         self.living: list[Any] = []
         state = self._first_state()
         own = _own_limit(env)
+        types = tuple(re.sub(r"_?\d+$", "", agent) or agent for agent in agents)
         self._spec = EnvSpec(
             name=name,
             agents=tuple(agents),
-            agent_types=tuple(re.sub(r"_?\d+$", "", agent) or agent for agent in agents),
+            agent_types=types,
             obs_features=self._observations.features,
             state_features=(
                 self._observations.state_features
@@ -86,6 +89,7 @@ class PettingZooEnv(Snapshots):
             common_reward=len(agents) == 1,
             action_kind=self._actions.kind,
             action_range=RANGE,
+            teams=teams_of(name, agents, types, teams),
             agents_end=len(agents) > 1,
             obs_shape=self._observations.shape,
             obs_dtype=self._observations.dtype,
@@ -185,6 +189,41 @@ class PettingZooEnv(Snapshots):
         self.env.close()
 
 
+def teams_of(name: str, agents: Sequence[str], types: Sequence[str], wanted: str) -> tuple[str, ...]:
+    """The team of each agent; none where all are one team, or it is not known who plays against whom.
+
+    `wanted` says it: `agent`, everyone for itself; `type`, a team for each type; `none`; or teams between
+    commas, each of types or agents joined by +, named after the first. Without it those that MPE's worlds
+    call adversaries play against the others.
+    """
+    if wanted in ("agent", "type"):
+        teams = tuple(agents if wanted == "agent" else types)
+    elif wanted:
+        teams = () if wanted == "none" else _listed_teams(name, agents, types, wanted)
+    else:
+        good = {kind for kind in types if kind not in ADVERSARIES}
+        label = good.pop() if len(good) == 1 else "good"
+        teams = tuple(ADVERSARIES[0] if kind in ADVERSARIES else label for kind in types)
+    return teams if len(set(teams)) > 1 else ()
+
+
+def _listed_teams(name: str, agents: Sequence[str], types: Sequence[str], wanted: str) -> tuple[str, ...]:
+    team_of: dict[str, str] = {}
+    for members in wanted.split(","):
+        words = [word.strip() for word in members.split("+")]
+        for word in words:
+            if word not in agents and word not in types:
+                known = dict.fromkeys([*types, *agents])
+                raise PhalanxError(f"--env.teams {wanted}: {name} has no {word!r}, but {', '.join(known)}")
+            if word in team_of:
+                raise PhalanxError(f"--env.teams {wanted}: {word} is in two teams")
+            team_of[word] = words[0]
+    teams = [team_of.get(agent, team_of.get(kind)) for agent, kind in zip(agents, types)]
+    if None in teams:
+        raise PhalanxError(f"--env.teams {wanted}: {agents[teams.index(None)]} of {name} is in no team")
+    return tuple(team for team in teams if team)
+
+
 def _own_limit(env: Any) -> int | None:
     """How many cycles an environment plays at most, where it says so."""
     inner = getattr(env, "unwrapped", env)
@@ -197,7 +236,7 @@ def _own_limit(env: Any) -> int | None:
 
 
 @dataclass(eq=False)
-class Adapter(Variant, PettingZooEnv):
+class Adapter(TeamsVariant, PettingZooEnv):
     """The environment of a module with `parallel_env` or, without it, `env`."""
 
     def __post_init__(self):
@@ -206,7 +245,7 @@ class Adapter(Variant, PettingZooEnv):
         module = _module(self.variant, name)
         make = getattr(module, "parallel_env", None) or module.env
         env = made_to_draw(name, make, self.extra)
-        PettingZooEnv.__init__(self, env, name, self.time_limit, self.shrink)
+        PettingZooEnv.__init__(self, env, name, self.time_limit, self.shrink, self.teams)
 
     def copy(self) -> Adapter:
         return dataclasses.replace(self)

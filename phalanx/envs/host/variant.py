@@ -17,3 +17,10 @@ class Variant:
     )
     shrink: int = option(1, "average pictures over blocks of this many pixels a side", at_least=1)
     extra: dict = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class TeamsVariant(Variant):
+    """One whose agents may play against each other."""
+
+    teams: str = option("", "who plays together: agent, type, none, or teams such as red_0+red_1,blue")

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
 
-from phalanx.algorithms.base import Algorithm
+from phalanx.algorithms.base import Algorithm, Learner
+from phalanx.opponents.base import Opponents
 from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
 
 Keep = Callable[[Transition], Any]
@@ -31,6 +33,8 @@ class Collector(ABC):
     spec: EnvSpec
     """as the networks see it, ids and last actions included"""
     algorithm: Algorithm
+    opponents: Opponents | None
+    """who plays the other side, if anybody does; `env` is then that of the learner's side"""
     envs: int
     seeds: int
     seconds: dict[str, float]
@@ -38,22 +42,43 @@ class Collector(ABC):
     faults: int = 0
     """how often an environment has failed"""
 
+    @cached_property
+    def first_learner(self) -> Callable[[Array], Learner]:
+        """What makes the learner before its first update, from a key; traced once although used often."""
+        return jax.jit(lambda key: self.algorithm.init(key, self.envs), inline=True)
+
     @abstractmethod
     def start(self, keys: Array) -> PyTree:
         """Begin an episode in every environment, from a key for each seed, (S,): the actors, (S, ...)."""
 
     @abstractmethod
     def collect(
-        self, policy: PyTree, actors: PyTree, length: int, greedy: bool = False, keep: Keep = whole_transition
+        self,
+        policy: PyTree,
+        actors: PyTree,
+        length: int,
+        greedy: bool = False,
+        keep: Keep = whole_transition,
+        playing: PyTree = None,
     ) -> tuple[PyTree, Any]:
         """Play `length` steps in all environments with the policy of each seed, (S, ...).
 
-        Also returns what `keep` keeps of each step, (S, T, B, ...); it sees the steps of one seed, (B, ...).
+        `playing` are the parameters of those who play the other side, (S, M, ...); without them, of those who
+        do before anything is learnt. Also returns what `keep` keeps of each step, (S, T, B, ...); it sees the
+        steps of one seed, (B, ...).
         """
 
-    def first_episodes(self, policy: PyTree, actors: PyTree, greedy: bool, keep: Keep) -> tuple[PyTree, Any]:
+    def first_episodes(
+        self, policy: PyTree, actors: PyTree, greedy: bool, keep: Keep, playing: PyTree = None
+    ) -> tuple[PyTree, Any]:
         """Play until every environment has completed an episode; as `collect`, with T as long as needed."""
-        return self.collect(policy, actors, self.spec.time_limit, greedy, keep)
+        return self.collect(policy, actors, self.spec.time_limit, greedy, keep, playing)
+
+    def first_playing(self, policy: PyTree) -> PyTree:
+        """Of one seed: who plays the other side before anything is learnt, (M, ...); None if nobody does."""
+        if self.opponents is None:
+            return None
+        return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)
 
     @abstractmethod
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
@@ -61,7 +86,11 @@ class Collector(ABC):
 
     @abstractmethod
     def observation(self, actors: PyTree) -> Observation:
-        """What the environments show now, (S, B, ...)."""
+        """What the environments show now, (S, B, ...), to the learner."""
+
+    @abstractmethod
+    def others_observation(self, actors: PyTree) -> Observation:
+        """What they show those who play the other side, (S, B, ...), as the environments give it."""
 
     def close(self) -> None:  # noqa: B027  (a compiled environment holds nothing)
         """Release the environments. They are created again when they are needed."""

@@ -7,6 +7,7 @@ import jax
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import Env
+from phalanx.envs.sides import facing, told
 from phalanx.envs.wrappers import Running, WithState, prepare
 from phalanx.opponents.base import Opponents
 from phalanx.ops.parts import split
@@ -44,13 +45,17 @@ class Compiled(Collector):
         self.spec = self.prepared.spec
         self.envs, self.seeds = envs, seeds
         self.seconds = {}  # one program does it all
+        # Traced once although used by several programs, which are the same as without it.
+        self._reset = jax.jit(self.prepared.reset, inline=True)
+        self._step = jax.jit(self.prepared.step, inline=True)
+        self._collect = jax.jit(self._collect_steps, static_argnums=(2, 3, 4), inline=True)
 
     # One seed
 
     def start_one(self, key: Array) -> Actors:
         """Reset B environments and begin with empty memories."""
         reset_key, act_key = jax.random.split(key)
-        running = jax.vmap(self.prepared.reset)(jax.random.split(reset_key, self.envs))
+        running = jax.vmap(self._reset)(jax.random.split(reset_key, self.envs))
         opponent = None if self.opponents is None else self.opponents.start(self.envs)
         memory = self.algorithm.actor.initial_memory(self.envs)
         return Actors(split(running, 0), split(memory, 0), act_key, opponent)
@@ -68,19 +73,26 @@ class Compiled(Collector):
 
         `playing` are the parameters of those who play the other side, (M, ...).
         """
+        return self._collect(policy, actors, length, greedy, keep, playing)
 
+    def _collect_steps(
+        self, policy: PyTree, actors: Actors, length: int, greedy: bool, keep: Keep, playing: PyTree
+    ) -> tuple[Actors, Any]:
         def step(actors: Actors, _: None) -> tuple[Actors, Any]:
             running, memory, key, opponent = actors
             key, act_key, env_key = jax.random.split(key, 3)
             acted = {}
             if self.opponents is not None:
-                opponent_key = jax.random.fold_in(act_key, 1)
-                running, opponent, acted = self.opponents.choose(playing, running, opponent, opponent_key)
+                side, opponent_key = self.opponents.other, jax.random.fold_in(act_key, 1)
+                chosen, opponent, acted = self.opponents.choose(
+                    playing, self.others_observation(actors), running.first, opponent, opponent_key
+                )
+                running = told(running, side, chosen)
             action, next_memory, extras = self.algorithm.actor.act(
                 policy, running.observation, running.first, memory, act_key, greedy
             )
             env_keys = jax.random.split(env_key, running.first.shape[0])
-            next_running, timestep = jax.vmap(self.prepared.step)(env_keys, running, action)
+            next_running, timestep = jax.vmap(self._step)(env_keys, running, action)
             transition = Transition(
                 observation=running.observation,
                 first=running.first,
@@ -98,39 +110,46 @@ class Compiled(Collector):
 
         return jax.lax.scan(step, actors, None, length)
 
-    def first_playing(self, policy: PyTree) -> PyTree:
-        """The initial parameters of the opponents, (M, ...); None if there are none."""
-        if self.opponents is None:
-            return None
-        return self.opponents.playing(self.opponents.init(policy, jax.random.key(0)), policy)
-
     # All seeds
 
-    def with_seeds(self, seeds: int) -> Self:
-        """The same for another number of seeds."""
+    def with_sizes(self, envs: int, seeds: int) -> Self:
+        """The same for another number of environments and seeds; opponents have a number of their own."""
+        assert self.opponents is None or envs == self.envs
         other = copy.copy(self)
-        other.seeds = seeds
+        other.envs, other.seeds = envs, seeds
+        vars(other).pop("first_learner", None)  # which was made for as many environments as here
         return other
 
     def start(self, keys: Array) -> Actors:
         return over_seeds(self.start_one, self.seeds)(keys)
 
     def collect(
-        self, policy: PyTree, actors: Actors, length: int, greedy: bool = False, keep: Keep = whole_transition
+        self,
+        policy: PyTree,
+        actors: Actors,
+        length: int,
+        greedy: bool = False,
+        keep: Keep = whole_transition,
+        playing: PyTree = None,
     ) -> tuple[Actors, Any]:
-        def one(policy: PyTree, actors: Actors):
-            return self.collect_one(policy, actors, length, greedy, keep, self.first_playing(policy))
+        def one(policy: PyTree, actors: Actors, playing: PyTree):
+            playing = self.first_playing(policy) if playing is None else playing
+            return self.collect_one(policy, actors, length, greedy, keep, playing)
 
-        return over_seeds(one, self.seeds, (0, 0))(policy, actors)
+        return over_seeds(one, self.seeds, (0, 0, 0))(policy, actors, playing)
 
     def observation(self, actors: Actors) -> Observation:
         return actors.running.observation
 
+    def others_observation(self, actors: Actors) -> Observation:
+        assert self.opponents is not None
+        return facing(actors.running).seen[self.opponents.other]
+
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         def both(key: Array):
-            policy = self.algorithm.policy(self.algorithm.init(key, self.envs))
+            policy = self.algorithm.policy(self.first_learner(key))
             actors, playing = self.start_one(key), self.first_playing(policy)
             return actors, self.collect_one(policy, actors, length, playing=playing)[1]
 
         one = jax.eval_shape(both, jax.random.key(0))
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.seeds, *x.shape), x.dtype), one)
+        return jax.tree.map(lambda x: x.update(shape=(self.seeds, *x.shape)), one)

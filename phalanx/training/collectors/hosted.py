@@ -7,8 +7,8 @@ key that a compiled environment would have been reset with.
 import itertools
 import time
 from collections.abc import Generator, Iterator, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,67 +16,45 @@ import numpy as np
 
 from phalanx.algorithms.base import Algorithm
 from phalanx.envs.base import no_action
-from phalanx.envs.host.base import HostObservation, HostSource, HostStep
+from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.pool import Pool, PoolStep, joined
+from phalanx.envs.sides import HostedSide
 from phalanx.envs.wrappers import policy_input, policy_spec
+from phalanx.opponents.base import Opponents
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
-from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
+from phalanx.training.collectors.steps import (
+    Decision,
+    Draw,
+    HostedActors,
+    Step,
+    blank,
+    blank_step,
+    seed_numbers,
+)
+from phalanx.types import Array, Observation, PyTree, TimeStep, Transition
 
 BLOCK = 64  # steps that are drawn for or kept at once, where nobody knows how many will be played
-
-
-class HostedActors(NamedTuple):
-    """The state of B environments between two steps, except the environments themselves, (S, B, ...)."""
-
-    observation: Observation
-    """as the environments gave it"""
-    first: Any
-    last_action: Any
-    memory: PyTree
-    key: Any
-    """(S, 2) uint32: the two words of the key of each seed; words cost less to hand over than keys"""
-    episode_seeds: Any
-    """(S, B, 2) uint32: the two words of the seed of each running episode"""
-
-
-class Draw(NamedTuple):
-    """The random numbers of a step, as words."""
-
-    act: Any
-    """(S, 2) uint32: the key of acting"""
-    next_seeds: Any
-    """(S, B, 2) uint32: seeds of the next episodes, for environments that end with this step"""
-    key: Any
-    """(S, 2) uint32: the key that later steps are drawn from"""
-
-
-class Decision(NamedTuple):
-    """What `act` computes before the environments are stepped, (S, B, ...)."""
-
-    action: Any
-    memory: PyTree
-    extras: PyTree
-
-
-class Step(NamedTuple):
-    """A step of all environments, (S, B, ...) in numpy: what a transition is made of."""
-
-    observation: Observation
-    """as the environments gave it"""
-    first: Any
-    last_action: Any
-    memory: PyTree
-    action: Any
-    extras: PyTree
-    played: PoolStep
 
 
 class Hosted(Collector):
     """Steps a pool of S x B environments. Its programs are compiled once for all steps."""
 
-    def __init__(self, env: HostSource, algorithm: Algorithm, envs: int, seeds: int = 1, film: bool = False):
-        """`film`: take pictures of the first episodes, which are then in `self.pool.films()`."""
-        self.env, self.algorithm, self.film = env, algorithm, film
+    def __init__(
+        self,
+        env: HostSource,
+        algorithm: Algorithm,
+        envs: int,
+        seeds: int = 1,
+        film: bool = False,
+        opponents: Opponents | None = None,
+    ):
+        """`film`: take pictures of the first episodes, which are then in `self.pool.films()`.
+
+        With `opponents` they play the other side; `env` is then that of their learner's side.
+        """
+        self.env, self.algorithm, self.film, self.opponents = env, algorithm, film, opponents
+        self.side = env if isinstance(env, HostedSide) else None
+        assert (self.side is None) == (opponents is None), "somebody must play the other side"
         self.envs, self.seeds = envs, seeds
         self.promise = "replayable"  # until the environments have given their states
         self.inputs = algorithm.config.inputs
@@ -85,7 +63,8 @@ class Hosted(Collector):
         self.seconds = {"environments": 0.0, "acting": 0.0, "learning": 0.0}
         self._start = jax.jit(over_seeds(self._start_one, seeds))
         self._draw = jax.jit(over_seeds(self._draw_one, seeds, (0, None)), static_argnums=1)
-        self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, 0, None)), static_argnums=3)
+        self._act = jax.jit(over_seeds(self._act_one, seeds, (0, 0, 0, 0, None)), static_argnums=4)
+        self._first_playing = jax.jit(over_seeds(self.first_playing, seeds))
         self._transition = jax.jit(self._make_transition)
         self._kept: dict[Keep, Any] = {}
 
@@ -105,11 +84,13 @@ class Hosted(Collector):
         return self.pool.faults.total if "pool" in vars(self) else 0
 
     def start(self, keys: Array) -> HostedActors:
-        memory, key, words = self._start(keys)
-        observation = Observation(*self._by_seed(self.pool.begin(_seeds(words))))
+        memory, opponent, key, words = self._start(keys)
+        observation = Observation(*self._by_seed(self.pool.begin(seed_numbers(words))))
         first = np.ones((self.seeds, self.envs), bool)
         last_action = np.broadcast_to(self.no_action, (*first.shape, *self.no_action.shape))
-        return HostedActors(observation, first, last_action, memory, np.asarray(key), np.asarray(words))
+        return HostedActors(
+            observation, first, last_action, memory, opponent, np.asarray(key), np.asarray(words)
+        )
 
     def states(self) -> list[bytes | None]:
         states = self.pool.get_states()
@@ -119,7 +100,7 @@ class Hosted(Collector):
     def restored(self, actors: HostedActors, states: Sequence[bytes | None]) -> tuple[HostedActors, int]:
         """Episodes without a state begin again; memories are cleared at their first step."""
         states = states or [None] * self.seeds * self.envs
-        seen, continued = self._by_seed(self.pool.resume(_seeds(actors.episode_seeds), states))
+        seen, continued = self._by_seed(self.pool.resume(seed_numbers(actors.episode_seeds), states))
         over = ~continued.reshape(*continued.shape, *[1] * self.no_action.ndim)
         again = actors._replace(
             observation=Observation(*seen),
@@ -136,8 +117,9 @@ class Hosted(Collector):
         length: int,
         greedy: bool = False,
         keep: Keep = whole_transition,
+        playing: PyTree = None,
     ) -> tuple[HostedActors, Any]:
-        play = self._play(policy, actors, greedy, length)
+        play = self._play(self._teams(policy, playing), actors, greedy, length)
         if keep is not whole_transition:
             return self._keep_through(keep, play)
         played = list(play)
@@ -145,9 +127,13 @@ class Hosted(Collector):
         return played[-1][1], self._transition(steps)
 
     def first_episodes(
-        self, policy: PyTree, actors: HostedActors, greedy: bool, keep: Keep
+        self, policy: PyTree, actors: HostedActors, greedy: bool, keep: Keep, playing: PyTree = None
     ) -> tuple[HostedActors, Any]:
-        return self._keep_through(keep, self._play(policy, actors, greedy))
+        return self._keep_through(keep, self._play(self._teams(policy, playing), actors, greedy))
+
+    def _teams(self, policy: PyTree, playing: PyTree) -> tuple[PyTree, PyTree]:
+        """The parameters of the learner and of those who play the other side."""
+        return policy, self._first_playing(policy) if playing is None else playing
 
     def _keep_through(
         self, keep: Keep, play: Iterator[tuple[Step, HostedActors]]
@@ -163,7 +149,7 @@ class Hosted(Collector):
         return actors, jax.tree.map(lambda *xs: np.concatenate(xs, axis=1)[:, :length], *blocks)
 
     def _play(
-        self, policy: PyTree, actors: HostedActors, greedy: bool, length: int | None = None
+        self, teams: tuple[PyTree, PyTree], actors: HostedActors, greedy: bool, length: int | None = None
     ) -> Generator[tuple[Step, HostedActors]]:
         """Play `length` steps, or until every environment has completed an episode; it then stands still.
 
@@ -174,12 +160,17 @@ class Hosted(Collector):
         parts = range(len(self.pool.parts))
         draws = self._draws(actors.key, length)
         draw = next(draws)
-        decisions = [self._send(part, policy, actors, draw, greedy, running) for part in parts]
+        decisions = [self._send(part, teams, actors, draw, greedy, running) for part in parts]
         while draw is not None:
             decision, decisions, played = self._chosen(decisions), [], []
             seen, first, last_action = jax.tree.map(np.copy, actors[:3])
             after = actors._replace(
-                observation=seen, first=first, last_action=last_action, memory=decision.memory, key=draw.key
+                observation=seen,
+                first=first,
+                last_action=last_action,
+                memory=decision.memory,
+                opponent=decision.opponent,
+                key=draw.key,
             )
             coming = next(draws, None)
             for part in parts:
@@ -190,9 +181,9 @@ class Hosted(Collector):
                 if length is None:
                     running[self._rows(part)] &= ~played[part].first | played[part].broken
                 if coming is not None:
-                    decisions.append(self._send(part, policy, after, coming, greedy, running))
+                    decisions.append(self._send(part, teams, after, coming, greedy, running))
             together: PoolStep = self._by_seed(joined(played))
-            step = Step(*actors[:4], decision.action, decision.extras, together)
+            step = Step(*actors[:4], decision.action, decision.extras, together, decision.acted)
             seeds = np.where(together.first[..., None], draw.next_seeds, actors.episode_seeds)
             actors, draw = after._replace(episode_seeds=seeds), coming
             yield step, actors
@@ -212,15 +203,21 @@ class Hosted(Collector):
             key = drawn.key[:, -1]
 
     def _send(
-        self, part: int, policy: PyTree, actors: HostedActors, draw: Draw, greedy: bool, running: np.ndarray
+        self,
+        part: int,
+        teams: tuple[PyTree, PyTree],
+        actors: HostedActors,
+        draw: Draw,
+        greedy: bool,
+        running: np.ndarray,
     ) -> Decision:
         """Act for all environments, and let those of a part step."""
         begun = time.perf_counter()
-        decision = jax.device_get(self._act(policy, actors[:4], draw.act, greedy))
+        decision = jax.device_get(self._act(*teams, actors[:5], draw.act, greedy))
         self.seconds["acting"] += time.perf_counter() - begun
         which = self._rows(part)
-        action = decision.action.reshape(len(running), *decision.action.shape[2:])
-        self.pool.send(part, action[which], _seeds(draw.next_seeds)[which], running[which])
+        action = decision.told.reshape(len(running), *decision.told.shape[2:])
+        self.pool.send(part, action[which], seed_numbers(draw.next_seeds)[which], running[which])
         return decision
 
     def _chosen(self, decisions: list[Decision]) -> Decision:
@@ -258,28 +255,37 @@ class Hosted(Collector):
         return self._kept[keep](steps)
 
     def observation(self, actors: HostedActors) -> Observation:
-        return actors.observation
+        return self._own(actors.observation)
+
+    def others_observation(self, actors: HostedActors) -> Observation:
+        assert self.side is not None
+        assert self.opponents is not None
+        return self.side.sides.seen(self.opponents.other, actors.observation)
 
     def shapes(self, length: int) -> tuple[PyTree, Transition]:
         """From the spec alone: no environment is made."""
-        spec, rows = self.env.spec, (self.seeds, self.envs)
+        spec = self.env.spec if self.side is None else self.side.sides.whole
+        rows = (self.seeds, self.envs)
 
         def spread(tree: PyTree) -> PyTree:
             return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.seeds, *x.shape)), tree)
 
         def make(key: Array):
             actors = HostedActors(
-                observation=_blank(spec, rows),
+                observation=blank(spec, rows),
                 first=jnp.ones(rows, bool),
                 last_action=jnp.broadcast_to(self.no_action, (*rows, *self.no_action.shape)),
                 memory=spread(self.algorithm.actor.initial_memory(self.envs)),
+                opponent=spread(self._others_memory()),
                 key=jnp.zeros((self.seeds, 2), jnp.uint32),
                 episode_seeds=jnp.zeros((*rows, 2), jnp.uint32),
             )
             policy = spread(self.algorithm.policy(self.algorithm.init(key, self.envs)))
-            act = over_seeds(lambda p, a, k: self._act_one(p, a, k, False), self.seeds, (0, 0, 0))
-            decision = act(policy, actors[:4], actors.key)
-            step = Step(*actors[:4], decision.action, decision.extras, _blank_step(spec, rows))
+            playing = over_seeds(self.first_playing, self.seeds)(policy)
+            act = over_seeds(partial(self._act_one, greedy=False), self.seeds, (0, 0, 0, 0))
+            decision = act(policy, playing, actors[:5], actors.key)
+            played = blank_step(spec, rows)
+            step = Step(*actors[:4], decision.action, decision.extras, played, decision.acted)
             steps = jax.tree.map(lambda x: jnp.repeat(x[:, None], length, axis=1), step)
             return actors, self._make_transition(steps)
 
@@ -288,10 +294,14 @@ class Hosted(Collector):
     # Compiled, for one seed
 
     def _start_one(self, key: Array):
-        """As `Compiled.start_one`: the memory, the key of acting, and the seeds of the first episodes."""
+        """As `Compiled.start_one`: memories, the key of acting, and the seeds of the first episodes."""
         reset_key, act_key = jax.random.split(key)
         words = jax.random.key_data(jax.random.split(reset_key, self.envs))
-        return self.algorithm.actor.initial_memory(self.envs), jax.random.key_data(act_key), words
+        memory = self.algorithm.actor.initial_memory(self.envs)
+        return memory, self._others_memory(), jax.random.key_data(act_key), words
+
+    def _others_memory(self) -> PyTree:
+        return None if self.opponents is None else self.opponents.start(self.envs)
 
     def _draw_one(self, words: Array, length: int) -> Draw:
         """The keys of `length` steps as `Compiled.collect_one` splits them, (T, ...)."""
@@ -304,30 +314,36 @@ class Hosted(Collector):
 
         return jax.lax.scan(step, jax.random.wrap_key_data(words), None, length)[1]
 
-    def _act_one(self, policy: PyTree, shown: tuple[Any, ...], words: Array, greedy: bool) -> Decision:
+    def _act_one(
+        self, policy: PyTree, playing: PyTree, shown: tuple[Any, ...], words: Array, greedy: bool
+    ) -> Decision:
         """As a step of `Compiled.collect_one`, up to the environments."""
-        observation, first, last_action, memory = shown
-        seen = self._see(observation, last_action)
-        key = jax.random.wrap_key_data(words)
-        return Decision(*self.algorithm.actor.act(policy, seen, first, memory, key, greedy))
-
-    def _see(self, observation: Observation, last_action: Array) -> Observation:
-        """An observation of the environment as the networks see it."""
-        obs = policy_input(
-            observation.obs,
-            observation.alive,
-            last_action,
-            self.env.spec,
-            self.inputs["agent_id"],
-            self.inputs["last_action"],
+        observation, first, last_action, memory, opponent = shown
+        seen, key = self._see(observation, last_action), jax.random.wrap_key_data(words)
+        decision = Decision(*self.algorithm.actor.act(policy, seen, first, memory, key, greedy))
+        if self.side is None or self.opponents is None:
+            return decision
+        teams, other = self.side.sides, self.opponents.other
+        chosen, opponent, acted = self.opponents.choose(
+            playing, teams.seen(other, observation), first, opponent, jax.random.fold_in(key, 1)
         )
-        return observation._replace(obs=obs)
+        joint = teams.joint({self.side.side: decision.action, other: chosen})
+        return decision._replace(opponent=opponent, acted=acted, joint=joint)
 
     # Any leading axes
 
+    def _own(self, observation: Observation) -> Observation:
+        """What the learner's agents see of what all do."""
+        return observation if self.side is None else self.side.sides.seen(self.side.side, observation)
+
+    def _see(self, observation: Observation, last_action: Array) -> Observation:
+        """An observation of the environment as the learner's networks see it."""
+        own = self._own(observation)
+        inputs = self.inputs["agent_id"], self.inputs["last_action"]
+        return own._replace(obs=policy_input(own.obs, own.alive, last_action, self.env.spec, *inputs))
+
     def _make_transition(self, each: Step) -> Transition:
-        played, step = each.played, each.played.step
-        info = {"return": jnp.asarray(played.returns), "length": jnp.asarray(played.length)}
+        step, info = self._learners_step(each.played)
         return Transition(
             observation=self._see(each.observation, each.last_action),
             first=jnp.asarray(each.first),
@@ -337,36 +353,39 @@ class Hosted(Collector):
             reward=jnp.asarray(step.reward),
             terminated=jnp.asarray(step.terminated),
             truncated=jnp.asarray(step.truncated),
-            next_observation=self._see(Observation(*step.observation), each.action),
-            info={**info, "won": jnp.asarray(step.won)} if self.env.spec.has_win else info,
+            next_observation=self._see(Observation(*each.played.step.observation), each.action),
+            info={**info, **(each.acted or {})},
             agent_terminated=step.agent_terminated,
-            broken=jnp.asarray(played.broken),
+            broken=jnp.asarray(each.played.broken),
         )
+
+    def _learners_step(self, played: PoolStep) -> tuple[TimeStep, dict[str, PyTree]]:
+        """The time step of the learner's side, and what is known of it beside."""
+        whole = played.step
+        step = TimeStep(
+            Observation(*whole.observation),
+            whole.reward,
+            whole.terminated,
+            whole.truncated,
+            {},
+            whole.agent_terminated,
+        )
+        info: dict[str, PyTree] = {
+            "return": jnp.asarray(played.returns),
+            "length": jnp.asarray(played.length),
+        }
+        if self.env.spec.has_win:
+            info["won"] = jnp.asarray(whole.won)
+        if self.side is None:
+            return step, info
+        teams, mine = self.side.sides, self.side.side
+        others = [teams.agents(other, played.returns) for other in self.side.others]
+        info["other_return"] = jnp.concatenate(others, axis=-1).mean(-1)
+        info["return"] = teams.agents(mine, info["return"])
+        if self.side.tells:
+            info["others"] = {other: teams.of(other, step) for other in self.side.others}
+        return teams.of(mine, step), info
 
     def _by_seed(self, tree: Any) -> Any:
         """(S * B, ...) -> (S, B, ...)."""
         return jax.tree.map(lambda x: x.reshape(self.seeds, self.envs, *x.shape[1:]), tree)
-
-
-def _seeds(words: Array) -> np.ndarray:
-    """The two words of each seed, (S, B, 2) uint32, as one number, (S * B,) uint64."""
-    both = np.asarray(words).reshape(-1, 2).astype(np.uint64)
-    return (both[:, 0] << np.uint64(32)) | both[:, 1]
-
-
-def _blank(spec: EnvSpec, rows: tuple[int, ...]) -> Observation:
-    agents = (*rows, spec.n_agents)
-    state = (*agents, spec.state_size) if spec.agent_state else (*rows, spec.state_size)
-    return Observation(
-        obs=jnp.zeros((*agents, *spec.obs_array), spec.obs_dtype),
-        state=jnp.zeros(state),
-        avail=jnp.ones((*agents, spec.n_actions), bool),
-        alive=jnp.ones(agents, bool),
-    )
-
-
-def _blank_step(spec: EnvSpec, rows: tuple[int, ...]) -> PoolStep:
-    agents, no, seen = (*rows, spec.n_agents), jnp.zeros(rows, bool), HostObservation(*_blank(spec, rows))
-    ended = jnp.zeros(agents, bool) if spec.agents_end else None
-    step = HostStep(seen, jnp.zeros(agents), no, no, no, ended)
-    return PoolStep(step, jnp.zeros(agents), jnp.zeros(rows, jnp.int32), seen, no, no)
