@@ -145,6 +145,22 @@ def test_time_in_the_observation(name):
     assert (np.asarray(view.obs)[~living] == 0).all()
 
 
+@pytest.mark.parametrize("name", ["3m", "v2_terran_5_vs_5"])
+def test_an_open_loop_policy_observes_only_the_time(name):
+    env, whole = (make_env(f"battle/{name}", {"open_loop": open_loop}) for open_loop in (True, False))
+    assert env.spec.obs_features == (("own time",),) * env.spec.n_agents
+    assert env.spec.state_features == whole.spec.state_features
+    key = jax.random.key(0)
+    (state, seen), (other, all_seen) = env.reset(key), whole.reset(key)
+    for t in range(1, 4):
+        actions = jnp.argmax(seen.observation.avail[:, 1:], axis=1) + 1
+        state, seen = jax.jit(env.step)(key, state, actions)
+        other, all_seen = jax.jit(whole.step)(key, other, actions)
+        np.testing.assert_allclose(seen.observation.obs, t / env.time_limit, rtol=1e-6)
+        np.testing.assert_array_equal(seen.observation.avail, all_seen.observation.avail)
+        np.testing.assert_array_equal(seen.observation.state, all_seen.observation.state)
+
+
 REWARDS: dict[str, dict[str, Any]] = {
     "default": {},
     "signed": {"reward": "signed"},

@@ -75,6 +75,9 @@ class Battle(Env):
     reward_scale_rate: float = option(20.0, "scaled return of a clean victory", above=0)
     obs_last_action: bool = option(False, "observe the last actions of visible allies")
     obs_timestep: bool = option(False, "observe the time (step / time limit)")
+    open_loop: bool = option(
+        False, "observe only the time (step / time limit); action masks stay as they are"
+    )
     obs_pathing: bool = option(False, "observe which of 8 surrounding cells are walkable")
     obs_height: bool = option(False, "observe the height of 9 cells around the agent")
     obs_all_health: bool = option(True, "observe the health and shields of others")
@@ -148,6 +151,7 @@ class Battle(Env):
             shields=tuple(any(types[kind].shield for kind in side) for side in self._kinds),  # type: ignore[arg-type]
             last_action=self.obs_last_action,
             timestep=self.obs_timestep,
+            open_loop=self.open_loop,
             pathing=self.obs_pathing,
             height=self.obs_height,
             all_health=self.obs_all_health,

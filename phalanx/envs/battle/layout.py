@@ -67,6 +67,8 @@ class Layout:
     cone: bool = False
     last_action: bool = False
     timestep: bool = False
+    open_loop: bool = False
+    """the time is all that agents observe"""
     pathing: bool = False
     height: bool = False
     all_health: bool = True

@@ -36,6 +36,8 @@ class Observer(Layout):
 
     def obs_features(self, names: tuple[str, ...], me: int) -> tuple[str, ...]:
         """The names of the entries of one agent's observation."""
+        if self.open_loop:
+            return ("own time",)
         move = tuple(f"can move {name}" for name in DIRECTION_NAMES)
         if self.pathing:
             move += tuple(f"walkable {name}" for name in PROBE_NAMES[:-1])
@@ -87,16 +89,26 @@ class Observer(Layout):
             visible=visible,
             avail=masks.available(self, u, seer, targets),
         )
+        obs = jnp.where(seer[:, None], self._observations(u, extra, parts, reach, targets), 0.0)
+        return View(obs, states.values(self, p, kinds, u, extra, parts), parts.avail, seer)
+
+    def _observations(self, u: Units, extra: Extra, parts: Parts, reach: Any, targets: Array) -> Array:
+        """(A, O, B): what living agents observe."""
+        world, batch = self.world, u.x.shape[1]
+        if self.open_loop:
+            return self._time(extra, batch)
         enemy_mask = targets[:, : world.enemies].astype(jnp.float32)
-        friends = self._seen(0, parts, reach, jnp.ones(dx[:, allies].shape))
+        friends = self._seen(0, parts, reach, jnp.ones((world.allies, world.allies, batch)))
         flat = [
             self._move_features(u, parts.avail),
             self._seen(1, parts, reach, enemy_mask).reshape(world.allies, -1, batch),
             others(friends).reshape(world.allies, -1, batch),
             self._own(u, extra, parts),
         ]
-        obs = jnp.where(seer[:, None], jnp.concatenate(flat, axis=1), 0.0)
-        return View(obs, states.values(self, p, kinds, u, extra, parts), parts.avail, seer)
+        return jnp.concatenate(flat, axis=1)
+
+    def _time(self, extra: Extra, batch: int) -> Array:
+        return jnp.broadcast_to(extra.time, (self.world.allies, 1, batch))
 
     def in_sight(
         self, kinds: Array | None, u: Units, facing: Array | None
@@ -152,5 +164,5 @@ class Observer(Layout):
         nothing = jnp.zeros((self.world.allies, 0, u.x.shape[1]))
         own = [jnp.stack(planes, axis=1) if planes else nothing, *parts.bits[0]]
         if self.timestep:
-            own.append(jnp.broadcast_to(extra.time, (self.world.allies, 1, u.x.shape[1])))
+            own.append(self._time(extra, u.x.shape[1]))
         return jnp.concatenate(own, axis=1)
