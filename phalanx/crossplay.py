@@ -213,7 +213,7 @@ def best_response(
     Returns the teams that then play each other: the run, its best response, and the available baselines.
     """
     if not is_run(run):
-        raise PhalanxError(f"a best response answers a run folder, and {run!r} is none")
+        raise PhalanxError(f"a best response is trained against a run folder, and {run!r} is not one")
     where, entrant = stage(env, env_options, placement), enter(run)
     _require_playable([entrant], where)
     setup, _ = open_run(run, None)

@@ -81,7 +81,8 @@ def through_the_driver(folder):
 def advanced(loop, devices, seeds, updates):
     """The carry after some updates, and the program that made them."""
     loop.collector.seeds = len(seeds)
-    loop.__dict__.pop("shapes", None)
+    for cached in ("shapes", "carry"):
+        loop.__dict__.pop(cached, None)
     layout = lay_out(loop, devices)
     carry = carry_shapes(loop, layout)
     init = jax.jit(layout.over_seeds(loop.init, len(seeds)), out_shardings=layout.shardings(carry))

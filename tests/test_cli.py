@@ -198,7 +198,7 @@ def test_the_whole_story_from_the_shell(tmp_path):
     assert (tmp_path / plotted.stdout.split()[0]).is_file()
     resumed = run_cli("resume", "r", "--steps", "5e2", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on at 256 env steps" in resumed.stdout
+    assert "continuing at 256 env steps" in resumed.stdout
 
 
 def test_an_untrained_algorithm_can_be_evaluated(capsys):
