@@ -298,7 +298,9 @@ BREACHES = {
     "it must be two finite numbers": {
         "spec": {"action_kind": "continuous", "action_range": (0, float("inf"))}
     },
-    "gives an observation that is not an Observation": {"reset": lambda s, n: (s, n._replace(observation=None))},
+    "gives an observation that is not an Observation": {
+        "reset": lambda s, n: (s, n._replace(observation=None))
+    },
     "the dead must not act": {"step": lambda s, n: (s, observation(n, alive=jnp.array([False, True])))},
 }
 
