@@ -222,7 +222,8 @@ def test_a_failure_is_written_down_and_the_others_go_on(tmp_path, capsys, monkey
 def test_a_plan_says_how_long_from_a_measured_rate(tmp_path, capsys):
     text = ONE_ENV.replace("steps = 640", "steps = 64e4").split('[arms."the other"]')[0]
     assert cli.run(["experiment", str(write(tmp_path, text)), "--plan", "--out", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert progress == "trying run 1 of 1: one on debug/identity\n"
     assert "2 x 640k" in said
     assert "1.28M" in said
     assert "?" not in said

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def run(words: list[str]) -> int:
     grid = experiment.read(Path(args.file), Path(args.out) if args.out else None)
     at_once = "1" if place is experiment.HERE else str(len(grid.cells))
     jobs = whole_number("--jobs", args.jobs or at_once)
-    planned = experiment.plan(grid, measure=args.plan)
+    planned = experiment.plan(grid, measure=args.plan, say=partial(print, file=sys.stderr, flush=True))
     from rich.console import Console
 
     console = Console()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, NamedTuple
@@ -38,8 +39,13 @@ class Planned(NamedTuple):
     """still to come; None where nothing was measured"""
 
 
-def plan(experiment: Experiment, measure: bool) -> list[Planned]:
-    """Check every cell, and say what it will take; with `measure` those never measured are tried out."""
+def plan(
+    experiment: Experiment, measure: bool, say: Callable[[str], None] = lambda line: None
+) -> list[Planned]:
+    """Check every cell, and estimate what it will take.
+
+    With `measure`, cells that were never measured are tried out. Each takes a compilation, and `say` is told.
+    """
     setups = [(cell, cell.setup()) for cell in experiment.cells]
     for cell, setup in setups:
         require_unchanged(cell, setup)
@@ -47,12 +53,13 @@ def plan(experiment: Experiment, measure: bool) -> list[Planned]:
     planned = []
     # Trials run in another process: this one keeps off the device.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        for cell, setup in setups:
+        for number, (cell, setup) in enumerate(setups, 1):
             config, parts, left = setup.config, memory_parts(setup), 1 - progress(cell, setup)
             memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))
             if seconds is not None:
                 seconds *= left * config.steps * config.seeds
             elif measure and left:
+                say(f"trying run {number} of {len(setups)}: {cell.name}")
                 tried = pool.submit(try_out, cell).result()
                 memory, seconds = tried.memory, length(setup, tried)
             saved = sum(size for name, size in parts.items() if name != "rollout")
