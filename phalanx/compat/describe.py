@@ -1,4 +1,4 @@
-"""What SMAC's class tells about a battle besides playing it: sizes, units, masks and statistics."""
+"""The part of SMAC's class that describes a battle: sizes, units, masks and statistics."""
 
 import math
 from functools import cached_property
@@ -50,7 +50,7 @@ class Described(MultiAgentEnv):
 
     @property
     def _units(self) -> Snapshot:
-        """The units as they are, read once a step."""
+        """The current units, read once per step."""
         if self._now is None:
             raise PhalanxError(NOTHING_YET)
         if self._read is None or self._read[0] is not self._state:
@@ -58,15 +58,15 @@ class Described(MultiAgentEnv):
         return self._read[1]
 
     def get_avail_actions(self) -> list[list[int]]:
-        """For each agent and action, 1 where it may be taken now, else 0."""
+        """For each agent and action, 1 if it is available now, else 0."""
         return self._seen.avail.astype(int).tolist()
 
     def get_avail_agent_actions(self, agent_id: int) -> list[int]:
-        """For each action, 1 where this agent may take it now, else 0."""
+        """For each action, 1 if it is available to this agent now, else 0."""
         return self._seen.avail[agent_id].astype(int).tolist()
 
     def get_total_actions(self) -> int:
-        """How many actions an agent has."""
+        """The number of actions of an agent."""
         return self.n_actions
 
     def get_visibility_matrix(self) -> np.ndarray:
@@ -84,12 +84,12 @@ class Described(MultiAgentEnv):
 
     @property
     def agents(self) -> dict[int, Unit]:
-        """The agents' units by number, as they are now; empty before the first reset."""
+        """The agents' current units by number; empty before the first reset."""
         return self._side(0, self.n_agents)
 
     @property
     def enemies(self) -> dict[int, Unit]:
-        """The enemies' units by number, as they are now; empty before the first reset."""
+        """The enemies' current units by number; empty before the first reset."""
         return self._side(self.n_agents, self.n_enemies)
 
     def _side(self, first: int, count: int) -> dict[int, Unit]:
@@ -110,11 +110,11 @@ class Described(MultiAgentEnv):
         return [TYPE_NUMBERS[name] for name in self._units.types]
 
     def unit_sight_range(self, agent_id: int) -> float:
-        """How far an agent sees, in cells."""
+        """The sight range of an agent, in cells."""
         return self._range(agent_id, 0)
 
     def unit_shoot_range(self, agent_id: int) -> float:
-        """How far an agent's attack mask reaches, in cells."""
+        """The distance up to which an agent's attacks are available, in cells."""
         return self._range(agent_id, 1)
 
     def _range(self, agent_id: int, which: int) -> float:
@@ -154,7 +154,7 @@ class Described(MultiAgentEnv):
 
     @property
     def max_reward(self) -> float:
-        """What a clean victory earns before scaling; where types are drawn, in this battle."""
+        """The return of a victory without regeneration, before scaling."""
         battle = self._battle
         if not battle.observer.world.drawn:
             return battle.max_reward
@@ -168,48 +168,48 @@ class Described(MultiAgentEnv):
 
     @property
     def map_type(self) -> str:
-        """What SMAC calls this kind of map, such as `marines`."""
+        """SMAC's name for this kind of map, such as `marines`."""
         return get_map_params(self.map_name)["map_type"]
 
     @property
     def n_actions_no_attack(self) -> int:
-        """How many actions come before the first target."""
+        """The number of actions before the first attack action."""
         return self._battle.observer.first_target
 
     @cached_property
     def unit_type_bits(self) -> int:
-        """How many entries tell a unit's type; 0 where all agents are alike."""
+        """The number of entries that encode a unit's type; 0 if all agents have the same type."""
         return len(self._battle.observer.labels[0])
 
     @cached_property
     def shield_bits_ally(self) -> int:
-        """1 where agents show a shield."""
+        """1 if observations of agents have a shield entry, else 0."""
         return int(self._battle.observer.shields[0])
 
     @cached_property
     def shield_bits_enemy(self) -> int:
-        """1 where enemies show a shield."""
+        """1 if observations of enemies have a shield entry, else 0."""
         return int(self._battle.observer.shields[1])
 
     def get_obs_move_feats_size(self) -> int:
-        """How many entries of an observation are about where the agent can move."""
+        """The number of observation entries about where the agent can move."""
         observer = self._battle.observer
         return MOVES + PATHING * observer.pathing + HEIGHTS * observer.height
 
     def get_obs_enemy_feats_size(self) -> tuple[int, int]:
-        """How many enemies an observation shows, and entries for each."""
+        """The number of enemies in an observation, and of entries for each."""
         vitals = (1 + self.shield_bits_enemy) * self._battle.observer.all_health
         return self.n_enemies, 4 + vitals + self.unit_type_bits
 
     def get_obs_ally_feats_size(self) -> tuple[int, int]:
-        """How many other agents an observation shows, and entries for each."""
+        """The number of other agents in an observation, and of entries for each."""
         observer = self._battle.observer
         vitals = (1 + self.shield_bits_ally) * observer.all_health
         did = self.n_actions * observer.last_action
         return self.n_agents - 1, 4 + vitals + self.unit_type_bits + did
 
     def get_obs_own_feats_size(self) -> int:
-        """How many entries of an observation are about the agent itself."""
+        """The number of observation entries about the agent itself."""
         observer = self._battle.observer
         vitals = (1 + self.shield_bits_ally) * observer.own_health
         place = 2 * observer.own_position + 2 * observer.cone
@@ -217,14 +217,14 @@ class Described(MultiAgentEnv):
 
     @property
     def ally_state_attr_names(self) -> list[str]:
-        """What the state says of each agent."""
+        """The names of the state's entries for each agent."""
         observer = self._battle.observer
         shield, facing = ["shield"] * observer.shields[0], ["fov_x", "fov_y"] * observer.cone
         return ["health", "energy/cooldown", "rel_x", "rel_y", *shield, *facing, *self._type_names]
 
     @property
     def enemy_state_attr_names(self) -> list[str]:
-        """What the state says of each enemy."""
+        """The names of the state's entries for each enemy."""
         shield = ["shield"] * self._battle.observer.shields[1]
         return ["health", "rel_x", "rel_y", *shield, *self._type_names]
 
@@ -243,7 +243,7 @@ class Described(MultiAgentEnv):
         return self.get_capabilities().reshape(self.n_agents, -1)[agent_id]
 
     def get_cap_size(self) -> int:
-        """How many entries tell an agent's type."""
+        """The number of entries that encode an agent's type."""
         return self.unit_type_bits
 
     def get_obs_feature_names(self) -> list[str]:

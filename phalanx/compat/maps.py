@@ -1,4 +1,4 @@
-"""SMAC's table of maps, as its callers ask for it."""
+"""SMAC's table of maps, with its interface."""
 
 from functools import cache
 from typing import Any
@@ -46,9 +46,9 @@ def _params(map_name: str) -> dict[str, Any]:
 
 
 def get_map_params(map_name: str) -> dict[str, Any]:
-    """What SMAC's table says of a map: `n_agents`, `n_enemies`, `limit`, races, type bits and kind.
+    """The entry of a map in SMAC's table: `n_agents`, `n_enemies`, `limit`, races, type bits and kind.
 
-    SMACv2's `10gen_RACE` is told as its map of ten agents against ten.
+    For SMACv2's `10gen_RACE` it is the map with ten agents against ten.
     """
     name = f"v2_{map_name.removeprefix('10gen_')}_10_vs_10" if map_name.startswith("10gen_") else map_name
     if name not in NAMES:
@@ -57,5 +57,5 @@ def get_map_params(map_name: str) -> dict[str, Any]:
 
 
 def get_smac_map_registry() -> dict[str, dict[str, Any]]:
-    """All maps by name, as `get_map_params` tells them."""
+    """All maps by name, with the entries of `get_map_params`."""
     return {name: get_map_params(name) for name in NAMES}

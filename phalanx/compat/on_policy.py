@@ -26,14 +26,14 @@ ARGUMENTS = {
 
 
 class Discrete:
-    """What its runners ask of an action space."""
+    """The part of an action space that on-policy's runners use."""
 
     def __init__(self, n: int):
         self.n = n
 
 
 class StarCraft2Env(SMACEnv):
-    """on-policy's environment class: made from its `args`, and with its observations and states.
+    """on-policy's environment class: it takes the same `args` and has the same observations and states.
 
     Options of its constructor follow `args`, by position or keyword. In `args` it reads `map_name`, the
     `add_...` and `use_...` options of its `train_smac.py`, and `stacked_frames`; what is missing is as when
@@ -77,7 +77,7 @@ class StarCraft2Env(SMACEnv):
     # Playing
 
     def reset(self) -> Any:  # type: ignore[override]
-        """Observations (A, O), share observations (A, X), available actions (A, U)."""
+        """Start an episode: observations (A, O), shared observations (A, X), available actions (A, U)."""
         self._start()
         return *self._stacked(), np.array(self.get_avail_actions())
 
@@ -122,26 +122,26 @@ class StarCraft2Env(SMACEnv):
         return self._episode_steps / self.episode_limit
 
     def _observations(self) -> np.ndarray:
-        """(A, O) float32, without earlier frames."""
+        """(A, O) float32, without stacked frames."""
         return self._views.observations(self._units, self._seen.avail, self.last_action, self._time())
 
     def _states(self) -> np.ndarray:
-        """(A, X) float32, without earlier frames."""
+        """(A, X) float32, without stacked frames."""
         now = self._units, self._seen.avail, self.last_action, self._time()
         if self.obs_instead_of_state:
             return np.tile(self._views.observations(*now).reshape(-1), (self.n_agents, 1))
         return self._views.agent_states(*now) if vars(self)["use_state_agent"] else self._views.states(*now)
 
     def get_obs(self) -> list[np.ndarray]:
-        """The observations of all agents, without earlier frames."""
+        """The observations of all agents, without stacked frames."""
         return list(self._observations())
 
     def get_obs_agent(self, agent_id: int) -> np.ndarray:
-        """One agent's observation, without earlier frames."""
+        """One agent's observation, without stacked frames."""
         return self._observations()[agent_id]
 
     def get_state(self, agent_id: int = -1) -> np.ndarray:
-        """The state that is not an agent's own, of which some entries are as one agent sees them."""
+        """The global state; some of its entries are relative to one agent."""
         if self.obs_instead_of_state:
             return self._observations().reshape(-1)
         if not 0 <= agent_id < self.n_agents:
@@ -151,7 +151,7 @@ class StarCraft2Env(SMACEnv):
         return self._views.states(self._units, self._seen.avail, self.last_action, self._time())[agent_id]
 
     def get_state_agent(self, agent_id: int) -> np.ndarray:
-        """An agent's own state."""
+        """An agent-specific state."""
         if self.obs_instead_of_state:
             return self._observations().reshape(-1)
         return self._views.agent_states(self._units, self._seen.avail, self.last_action, self._time())[
@@ -173,21 +173,21 @@ class StarCraft2Env(SMACEnv):
         return [self._frames * _total(parts), *parts]
 
     def get_obs_move_feats_size(self) -> int:
-        """How many entries of an observation are about where the agent can move."""
+        """The number of observation entries about where the agent can move."""
         return self._views.obs_parts[2][1]
 
     def get_obs_enemy_feats_size(self) -> tuple[int, int]:
-        """How many enemies an observation shows, and entries for each."""
+        """The number of enemies in an observation, and of entries for each."""
         count, size = self._views.obs_parts[1]
         return count, size
 
     def get_obs_ally_feats_size(self) -> tuple[int, int]:
-        """How many other agents an observation shows, and entries for each."""
+        """The number of other agents in an observation, and of entries for each."""
         count, size = self._views.obs_parts[0]
         return count, size
 
     def get_obs_own_feats_size(self) -> int:
-        """How many entries of an observation are about the agent itself, its number and the time left out."""
+        """The number of observation entries about the agent itself, without its id and the time."""
         return self._views.own_size
 
 
@@ -196,7 +196,7 @@ def _total(parts: list[list[int]]) -> int:
 
 
 def _require_sense(flags: Mapping[str, bool], frames: Any, chosen: Mapping[str, Any]) -> None:
-    """Refuse combinations that on-policy's own class fails on, and what would have no effect there."""
+    """Refuse combinations on which on-policy's class fails, and options without effect there."""
     if isinstance(frames, bool) or not isinstance(frames, (int, np.integer)) or frames < 1:
         raise PhalanxError(f"stacked_frames must be a whole number of at least 1, not {frames!r}")
     if chosen["obs_instead_of_state"]:

@@ -20,7 +20,7 @@ Parts = list[list[int]]
 
 
 class Views:
-    """How on-policy shows a battle with its options: `obs_...`, `state_...`, `add_...` and `use_...`."""
+    """on-policy's observations and states for its options `obs_...`, `state_...`, `add_...` and `use_...`."""
 
     def __init__(self, battle: Battle, chosen: Mapping[str, Any]):
         world = battle.observer.world
@@ -40,13 +40,13 @@ class Views:
 
     @property
     def own_size(self) -> int:
-        """Entries of an observation about the agent itself, its number and the time left out."""
+        """The number of observation entries about the agent itself, without its id and the time."""
         on, bits = self.on, len(self.labels[0])
         return 4 + bits + self._vitals(0, on["obs_own_health"]) + self.n_actions * on["obs_last_action"]
 
     @property
     def obs_parts(self) -> Parts:
-        """How many units and entries each: other agents, enemies, moves, the agent itself."""
+        """The parts of an observation as (units, entries): other agents, enemies, moves, the agent itself."""
         on, bits = self.on, len(self.labels[0])
         ally = 4 + bits + self._vitals(0, on["obs_all_health"]) + self.n_actions * on["obs_last_action"]
         enemy = 4 + bits + self._vitals(1, on["obs_all_health"])
@@ -55,7 +55,7 @@ class Views:
 
     @property
     def agent_state_parts(self) -> Parts:
-        """The same of an agent's own state."""
+        """The same for an agent-specific state."""
         on, bits = self.on, len(self.labels[0])
         place, did = 2 * on["add_center_xy"], self.n_actions * on["state_last_action"]
         ally = 5 + bits + self._vitals(0, on["obs_all_health"]) + did + place
@@ -66,7 +66,7 @@ class Views:
 
     @property
     def state_parts(self) -> Parts:
-        """The same of the state that is not an agent's own: agents, enemies, the rest."""
+        """The same for the global state: agents, enemies, the rest."""
         on, bits = self.on, len(self.labels[0])
         more = 2 * on["add_center_xy"] + on["add_distance_state"] + 2 * on["add_xy_state"]
         more += on["add_visible_state"] + self.n_actions * on["state_last_action"]
@@ -82,7 +82,7 @@ class Views:
     # What is shown
 
     def _moment(self, now: Snapshot, avail: np.ndarray) -> "_Moment":
-        """What both observations and states are made of, worked out once for both."""
+        """The data from which observations and states are built, computed once for both."""
         if self._last is None or self._last[0] is not now:
             self._last = now, _Moment(self, now, avail)
         return self._last[1]
@@ -105,7 +105,7 @@ class Views:
         return self._with_id_and_time(seen, on["obs_agent_id"], on["obs_timestep_number"], time)
 
     def agent_states(self, now: Snapshot, avail: np.ndarray, did: np.ndarray, time: float) -> np.ndarray:
-        """(A, X) float32: each agent's own state. All living units are told, however far they are."""
+        """(A, X) float32: agent-specific states. They contain all living units, at any distance."""
         on, at = self.on, self._moment(now, avail)
         ours, theirs = at.sides
         acted = [did[None]] * on["state_last_action"]
@@ -123,7 +123,7 @@ class Views:
         return self._with_id_and_time(told, on["state_agent_id"], on["state_timestep_number"], time)
 
     def states(self, now: Snapshot, avail: np.ndarray, did: np.ndarray, time: float) -> np.ndarray:
-        """(A, X) float32: the state that is not an agent's own, with what each agent adds to it."""
+        """(A, X) float32: the global state, with the entries that each agent adds to it."""
         on, at = self.on, self._moment(now, avail)
         tables = []
         for number, side in enumerate(at.sides):
@@ -149,12 +149,12 @@ class Views:
         return np.concatenate([told, *clock, *number], 1).astype(np.float32)
 
     def _must_live(self, at: "_Moment", rows: list[np.ndarray]) -> np.ndarray:
-        """With `use_mustalive` the dead are told nothing."""
+        """With `use_mustalive` rows of dead agents are 0."""
         told = np.concatenate(rows, 1)
         return np.where(at.living, told, 0) if self.on["use_mustalive"] else told
 
     def _with_id_and_time(self, rows: np.ndarray, number: bool, clock: bool, time: float) -> np.ndarray:
-        """Also the dead are told who they are and what time it is."""
+        """Append the agent's id and the time, for dead agents too."""
         more = [np.eye(self.allies)] * number + [np.full((self.allies, 1), time)] * clock
         return np.concatenate([rows, *more], 1).astype(np.float32)
 
@@ -179,7 +179,7 @@ class _Side(NamedTuple):
 
 
 class _Moment:
-    """What all three layouts are made of."""
+    """The data from which all three layouts are built."""
 
     def __init__(self, views: Views, now: Snapshot, avail: np.ndarray):
         self._views, self._now, count = views, now, views.allies
@@ -214,11 +214,11 @@ class _Moment:
         )
 
     def ones(self, side: _Side) -> np.ndarray:
-        """A column that says that a unit is shown."""
+        """A column of ones, which marks units that are shown."""
         return np.ones_like(side.visible)
 
     def from_the_living(self, *columns: np.ndarray) -> list[np.ndarray]:
-        """Columns that are 0 in the rows of agents that are dead."""
+        """The columns with rows of dead agents set to 0."""
         return [np.where(self.living[..., None], each, 0) for each in columns]
 
     def moves(self, pathing: bool, heights: bool) -> np.ndarray:

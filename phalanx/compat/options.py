@@ -112,14 +112,14 @@ def settings(table: Mapping[str, Any], given: Sequence[Any], named: Mapping[str,
 
 
 def yes_or_no(name: str, value: Any) -> bool:
-    """A yes-or-no option; 0 and 1 are taken too."""
+    """A yes-or-no option; 0 and 1 are accepted too."""
     if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
         return bool(value)
     raise PhalanxError(f"{name} must be True or False, not {value!r}")
 
 
 def battle_options(env: str, chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What a battle's own options are for those chosen; refuses what only SMACv2's maps have."""
+    """The options of a battle for the chosen ones; refuses options that only SMACv2's maps have."""
     known = registry.env_options(env)
     options: dict[str, Any] = {}
     for name, own_name in BATTLE_OPTIONS.items():
@@ -139,7 +139,7 @@ def battle_options(env: str, chosen: Mapping[str, Any], defaults: Mapping[str, A
 
 
 def build(env: str, options: Mapping[str, Any]) -> Battle:
-    """The battle of a name and its own options."""
+    """Create the battle of this name with its options."""
     battle = registry.make_env(env, options)
     assert isinstance(battle, Battle)
     return battle

@@ -47,11 +47,11 @@ class Parallel(ParallelEnv[str, Any, Any]):
         self._now: TimeStep | None = None
 
     def observation_space(self, agent: str) -> spaces.Space:
-        """What `agent` sees, without padding: always the same object."""
+        """The observation space of `agent`, without padding: always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space:
-        """What `agent` can do, without padding: always the same object."""
+        """The action space of `agent`, without padding: always the same object."""
         return self.action_spaces[agent]
 
     # Playing
@@ -59,7 +59,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begin an episode: the first of `seed`, or the next one. PettingZoo's `options` have no effect."""
+        """Start an episode: the first of `seed`, or the next one. PettingZoo's `options` have no effect."""
         device.require_own_process()
         if seed is not None:
             self._key = jax.random.key(shared.checked_seed(seed))
@@ -71,10 +71,10 @@ class Parallel(ParallelEnv[str, Any, Any]):
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play one step with an action of every agent in `agents`, also of the dead.
+        """Play one step with an action for every agent in `agents`, including dead agents.
 
-        The step that ends the episode says so of all agents, and brings its true observation and reward.
-        Where agents end one by one (`EnvSpec.agents_end`) each leaves `agents` with its own end.
+        At the last step of an episode all agents are done, and observations are those of the final state.
+        If agents end separately (`EnvSpec.agents_end`), each leaves `agents` at its own end.
         """
         if not self.agents:
             raise PhalanxError("there is no running episode: call reset() first")
@@ -97,7 +97,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         return tuple({name: part[name] for name in acted} for part in parts)  # pyright: ignore[reportReturnType]
 
     def _checked(self, actions: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """What is played, (A,) or (A, U), and (A,) bool whose action had to be replaced for it."""
+        """The actions to play, (A,) or (A, U), and (A,) bool: which of them replace an unavailable action."""
         spec, seen = self._spec, self._seen.observation
         chosen = _read(spec, actions, self.agents)
         if spec.action_kind == "continuous":
@@ -145,7 +145,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         return dict(zip(spec.agents, own, strict=True))
 
     def _infos(self, replaced: np.ndarray) -> dict[str, dict[str, Any]]:
-        """What else is said to each agent; `replaced` (A,) bool: whose action was not played."""
+        """The info of each agent; `replaced` (A,) bool: whose action was replaced."""
         spec, seen = self._spec, self._seen
         infos: dict[str, dict[str, Any]] = {}
         for agent, name in enumerate(spec.agents):
@@ -157,7 +157,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         return infos
 
     def _mask(self, agent: int) -> np.ndarray:
-        """(own U,) int8: 1 where the agent may take an action now."""
+        """(own U,) int8: 1 for each action that is available to the agent now."""
         return self._seen.observation.avail[agent, : self._spec.action_counts[agent]].astype(np.int8)
 
     def state(self) -> np.ndarray:
@@ -179,7 +179,7 @@ class Parallel(ParallelEnv[str, Any, Any]):
         return image(frame)
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing: there is nothing to close."""
 
 
 def _anything(shape: tuple[int, ...]) -> spaces.Box:
@@ -194,7 +194,7 @@ def _pictures(shape: tuple[int, ...], dtype: str) -> spaces.Box:
 
 
 def _observation_spaces(spec: EnvSpec, mask_in_obs: bool) -> list[spaces.Space]:
-    """What each agent sees."""
+    """The observation space of each agent."""
     if spec.obs_shape is None:
         own: list[spaces.Space] = [_anything((len(names),)) for names in spec.obs_features]
     else:
@@ -208,7 +208,7 @@ def _observation_spaces(spec: EnvSpec, mask_in_obs: bool) -> list[spaces.Space]:
 
 
 def _action_spaces(spec: EnvSpec) -> list[spaces.Space]:
-    """What each agent can do."""
+    """The action space of each agent."""
     if spec.action_kind == "discrete":
         return [spaces.Discrete(count) for count in spec.action_counts]
     low, high = spec.action_range
@@ -257,5 +257,5 @@ def _programs(env: Env) -> tuple[shared.Program, shared.Program]:
 
 @lru_cache(maxsize=32)
 def _shared_programs(env: Env) -> tuple[shared.Program, shared.Program]:
-    """The same, once for all that play equal environments."""
+    """The same, shared by all objects with equal environments."""
     return shared.programs(TimeLimit(env))

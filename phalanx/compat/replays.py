@@ -22,7 +22,7 @@ DIGITS = 4  # that observations are rounded to
 
 
 class Moment(NamedTuple):
-    """A state, what was seen of it, and the actions that led to it (None at the beginning)."""
+    """A state, its observations, and the actions that led to it (None at the start)."""
 
     state: PyTree
     step: TimeStep
@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 def refusal(path: str | Path) -> str:
-    """Why a file is not shown."""
+    """The error for a file that cannot be shown."""
     return f"{path} is not a replay that StarCraft2Env.save_replay() wrote"
 
 

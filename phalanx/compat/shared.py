@@ -1,4 +1,4 @@
-"""What the fronts share: which environment is meant, its seed, and whether actions can be played."""
+"""Functions that all interfaces share: creating the environment, checking seeds and actions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Program = Callable[..., Any]
 
 
 def programs(env: Env) -> tuple[Program, Program]:
-    """`reset` and `step`, compiled; both take a key, use a part of it and hand back the rest."""
+    """`reset` and `step`, compiled; both take a random key, split it, and return a new one."""
 
     @jax.jit
     def begin(key):
@@ -51,7 +51,7 @@ def environment(env: str | Env, options: Mapping[str, Any] | None) -> Env:
 
 
 def checked_seed(seed: Any) -> int:
-    """A seed that JAX can take."""
+    """Check that a seed is valid for JAX."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise PhalanxError(f"seed must be a whole number from 0 to 4294967295, not {seed!r}")
     return int(seed)
@@ -93,7 +93,7 @@ def judge(spec: EnvSpec, avail: np.ndarray, chosen: np.ndarray) -> tuple[np.ndar
 
 
 def refusal(spec: EnvSpec, agent: int, avail: np.ndarray, chosen: Any) -> str:
-    """Why an agent cannot do what it has chosen, a number or (U,), where it may do `avail` (U,)."""
+    """The error for an action, a number or (U,), that is not in `avail` (U,)."""
     name = spec.agents[agent]
     if spec.action_kind == "continuous":
         entry = int(np.flatnonzero(avail & ~np.isfinite(chosen))[0])

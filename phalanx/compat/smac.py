@@ -29,7 +29,7 @@ RENDER_MODES = ("human", "rgb_array")
 
 
 class IllegalAction(PhalanxError, AssertionError):
-    """An action that its agent may not take now; SMAC's own class asserts that there is none."""
+    """An action that is not available to its agent now; SMAC's own class fails an assertion there."""
 
 
 class StarCraft2Env(Described):
@@ -84,7 +84,7 @@ class StarCraft2Env(Described):
         return options.battle_options(env, chosen, self._defaults)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: numpy's arrays in the place of JAX's, so that reading it back starts no JAX."""
+        """For pickle: numpy arrays instead of JAX arrays, so that unpickling does not start JAX."""
         kept = {name: value for name, value in vars(self).items() if name not in ("_battle", "_key", "_read")}
         if self._key is not None:
             kept["_key_data"] = np.asarray(jax.random.key_data(self._key))
@@ -97,7 +97,7 @@ class StarCraft2Env(Described):
     # Playing
 
     def reset(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Begin an episode; returns observations, one (O,) an agent, and the state (X,)."""
+        """Start an episode; returns one observation (O,) per agent, and the state (X,)."""
         self._start()
         return self.get_obs(), self.get_state()
 
@@ -112,7 +112,7 @@ class StarCraft2Env(Described):
         self._episode_steps = 0
 
     def _first_key(self) -> Any:
-        """Where an object that was pickled went on, or else the key of the seed."""
+        """The saved key of an unpickled object, otherwise the key of the seed."""
         if self._key_data is not None:
             return jax.random.wrap_key_data(jnp.asarray(self._key_data))
         low, high = self._seed % 2**32, self._seed >> 32
@@ -158,7 +158,7 @@ class StarCraft2Env(Described):
         return self.reward, self._over, info
 
     def _arrive(self, now: TimeStep, actions: list[int] | None) -> TimeStep:
-        """Bring what a step says over to numpy, once for all who ask."""
+        """Convert the result of a step to numpy, once."""
         self._now = now = jax.device_get(now)
         self._played.append(replays.Moment(self._state, now, actions))
         return now
@@ -194,12 +194,12 @@ class StarCraft2Env(Described):
         )
 
     def get_agent_action(self, a_id: int, action: int) -> str | None:
-        """The name of an action that an agent may take now; None for the dead, who do nothing."""
+        """The name of an action that is available to an agent now; None for dead agents."""
         self._require_available(a_id, int(action))
         return self._action_name(a_id, int(action)) if action else None
 
     def full_restart(self) -> None:
-        """Break off the episode. There is no game to be launched again; it is counted, as in SMAC."""
+        """Abort the episode. There is no game to restart; restarts are counted, as in SMAC."""
         self._over = True
         self.force_restarts += 1
 
@@ -218,7 +218,7 @@ class StarCraft2Env(Described):
         return self._battle.spec.obs_size
 
     def get_state(self) -> np.ndarray:
-        """The state, (X,) float32; with `obs_instead_of_state` all observations in a row."""
+        """The state, (X,) float32; with `obs_instead_of_state` the concatenated observations."""
         seen = self._seen
         return seen.obs.flatten() if self.obs_instead_of_state else seen.state.copy()
 
@@ -230,7 +230,7 @@ class StarCraft2Env(Described):
     # What is told
 
     def get_env_info(self) -> dict[str, Any]:
-        """Sizes, the time limit, and what the state says of each agent and each enemy."""
+        """Sizes, the time limit, and the names of the state's entries for each agent and each enemy."""
         return {
             "state_shape": self.get_state_size(),
             "obs_shape": self.get_obs_size(),
@@ -242,7 +242,7 @@ class StarCraft2Env(Described):
         }
 
     def get_stats(self) -> dict[str, Any]:
-        """Battles played and won since the beginning; SMAC's `battles_draw` are the time-outs."""
+        """The numbers of battles played and won; SMAC's `battles_draw` counts time-outs."""
         return {
             "battles_won": self.battles_won,
             "battles_game": self.battles_game,
@@ -253,7 +253,7 @@ class StarCraft2Env(Described):
         }
 
     def seed(self, seed: int | None = None) -> int:
-        """The seed. With an argument, which SMAC does not take, the next episode begins from that seed."""
+        """The seed. With an argument, which SMAC does not have, the next episode starts from that seed."""
         if seed is not None:
             if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
                 raise PhalanxError(f"seed must be a whole number of at least 0, not {seed!r}")
@@ -284,7 +284,7 @@ class StarCraft2Env(Described):
         return image(self._battle.frame(self._state))
 
     def close(self) -> None:
-        """There is no game to be closed."""
+        """Do nothing: there is no game to close."""
 
 
 def _entropy() -> int:

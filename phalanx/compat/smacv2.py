@@ -46,18 +46,18 @@ class StarCraft2Env(SMACEnv):
         return {"reward": "clamped", **super()._battle_options(env, chosen)}
 
     def reset(self, episode_config: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
-        """Begin an episode; teams and places are drawn by the battle itself, by its seed."""
+        """Start an episode; the battle samples teams and positions with its seed."""
         if episode_config:
             raise PhalanxError("teams and places are drawn by the battle itself: call reset() without any")
         return super().reset()
 
     def get_env_info(self) -> dict[str, Any]:
-        """As SMAC's, with `cap_shape`: how many entries tell an agent's type."""
+        """As SMAC's, with `cap_shape`: the number of entries that encode an agent's type."""
         return {**super().get_env_info(), "cap_shape": self.get_cap_size()}
 
 
 class StarCraftCapabilityEnvWrapper(MultiAgentEnv):
-    """What programs for SMACv2 build: `env` is a `StarCraft2Env`, and everything is asked of that."""
+    """SMACv2's wrapper: `env` is a `StarCraft2Env`, to which all calls are forwarded."""
 
     def __init__(self, **named: Any):
         if not named.get("capability_config"):
@@ -71,7 +71,7 @@ class StarCraftCapabilityEnvWrapper(MultiAgentEnv):
         return getattr(self.env, name)
 
     def reset(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Begin an episode; returns observations, one (O,) an agent, and the state (X,)."""
+        """Start an episode; returns one observation (O,) per agent, and the state (X,)."""
         return self.env.reset()
 
     def step(self, actions: Any) -> tuple[float, bool, dict[str, Any]]:
@@ -80,7 +80,7 @@ class StarCraftCapabilityEnvWrapper(MultiAgentEnv):
 
 
 def battle_of(map_name: str, config: Mapping[str, Any]) -> str:
-    """The battle that a `capability_config` describes; refuses what no battle does."""
+    """The battle that a `capability_config` describes; refuses configurations without a battle."""
     for part in config:
         if part not in ("n_units", "n_enemies", "team_gen", "start_positions"):
             raise PhalanxError(

@@ -1,4 +1,4 @@
-"""The units of a battle as SMAC's callers read them: numbers by name, and objects like the game's."""
+"""The units of a battle in SMAC's interface: arrays by name, and objects like the game's."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -57,21 +57,21 @@ def snapshot(battle: Battle, state: BattleState) -> Snapshot:
 
 @lru_cache(maxsize=256)
 def _fixed(types: tuple[UnitType, ...]) -> dict[str, Any]:
-    """What units of these types always have: their names, and (N,) each."""
+    """The constant properties of units of these types: their names, and (N,) each."""
     names = ("health", "shield", "cooldown_scale", "radius")
     table = {name: np.array([getattr(each, name) for each in types], np.float32) for name in names}
     return {**table, "name": [each.name for each in types]}
 
 
 class Point(NamedTuple):
-    """Where a unit is, in cells from the map's south-west corner."""
+    """The position of a unit, in cells from the map's south-west corner."""
 
     x: float
     y: float
 
 
 class Unit(NamedTuple):
-    """One unit, with the names of the game's interface; the dead have a health of 0."""
+    """One unit, with the names of the game's interface; dead units have a health of 0."""
 
     tag: int
     owner: int

@@ -64,7 +64,7 @@ class VectorEnv:
         self._avail = np.zeros(0)
 
     def reset(self) -> Batch:
-        """Begin an episode in every environment."""
+        """Start an episode in every environment."""
         device.require_own_process()
         self._keys, self._running = self._begin(self._keys)
         seen, shape = self._running.observation, (self.n, self.spec.n_agents)
@@ -94,7 +94,7 @@ class VectorEnv:
         return jax.tree.map(np.array, host)  # JAX's own may not be written to, which PyTorch minds
 
     def _checked(self, actions: Any) -> np.ndarray:
-        """`actions` as an array of ones that can be played."""
+        """Check `actions` and convert them to an array."""
         spec, shape, each = self.spec, (self.n, self.spec.n_agents), "one for each environment and agent"
         if spec.action_kind == "continuous":
             shape, each = (*shape, spec.n_actions), "one for each environment, agent and entry"

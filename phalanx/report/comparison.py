@@ -1,4 +1,4 @@
-"""A comparison as one HTML page without scripts or network, readable by day and by night."""
+"""A comparison as one HTML page without scripts or network, with a light and a dark style."""
 
 import json
 from collections.abc import Iterable
@@ -117,7 +117,7 @@ def _verdicts(result: Comparison) -> str:
 
 
 def _sentence(text: str) -> str:
-    """With a capital, unless it begins with the name of an arm or a task, and a full stop."""
+    """Add a full stop and, unless it begins with the name of an arm or a task, a capital letter."""
     return text.replace("no difference", "No difference", 1) + "."
 
 
@@ -248,7 +248,7 @@ def _configs(result: Comparison) -> str:
 
 
 def _config(run: Trained) -> str:
-    """config.toml as it stands, with the origins."""
+    """The unchanged text of config.toml, with the origin of each value."""
     return config_text(run.folder).decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""What a run says while it runs: a progress bar on a terminal, plain lines anywhere else."""
+"""The output of a running command: a progress bar in a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def main_metrics(values: Mapping[str, Any]) -> dict[str, float]:
-    """What one line can show of an evaluation: the main metrics, and returns by type where they are few."""
+    """The metrics for one line about an evaluation: the main ones, and returns by type if there are few."""
     by_type = [name for name in values if name.startswith("return/")]
     names = [*MAIN_METRICS, *by_type] if len(by_type) <= MOST_TYPES else MAIN_METRICS
     return {name: values[name] for name in names if name in values}
@@ -68,7 +68,7 @@ def text_curve(
 
 
 class Console:
-    """Shows a run. With `quiet` it says nothing but warnings."""
+    """Prints the progress of a run. With `quiet` it prints only warnings."""
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
@@ -100,7 +100,7 @@ class Console:
         self._task = self._bar.add_task("", total=total, completed=done, steps="", pace="")
 
     def progress(self, done: int, rate: float, left: float, shares: str = "") -> None:
-        """Move the bar: env steps so far, env steps a second (all seeds), seconds left, shares of time."""
+        """Update the bar: env steps, env steps per second (all seeds), seconds left, shares of time."""
         if self._bar is not None:
             pace = f"{number(round(rate))} steps/s  {duration(left)} left" + (
                 f"  ({shares})" if shares else ""
@@ -116,7 +116,7 @@ class Console:
         )
 
     def curve(self, rows: list[dict[str, Any]]) -> None:
-        """Show how greedy evaluations went over a run: wins, or else returns, as the mean over seeds."""
+        """Print the curve of greedy evaluations, win rate or else return, as the mean over seeds."""
         for name in ("win_rate", "return"):
             found = plots.curve(rows, f"eval/{name}")
             if found is not None and len(found[0]):
@@ -133,7 +133,7 @@ class Console:
         )
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -54,7 +54,7 @@ class CrossPlay(NamedTuple):
         return lines
 
     def cell(self, i: int, j: int) -> str:
-        """What the team i got on the first side against j."""
+        """The score of team i on the first side against team j."""
         if (i, j) not in self.returns:
             return "-"
         if not self.has_win:
@@ -86,7 +86,7 @@ def text(result: CrossPlay) -> Any:
 
 
 def lines(result: CrossPlay) -> list[str]:
-    """What is said below the table."""
+    """The lines below the table."""
     found = [
         f"rating {interval.value:+.0f} [{interval.low:+.0f}, {interval.high:+.0f}]  {name}"
         for name, interval in result.ranking()
@@ -128,7 +128,7 @@ def write(result: CrossPlay, out: Path, command: str) -> list[Path]:
 
 
 def values(result: CrossPlay) -> np.ndarray:
-    """(rows, columns): what the first side got, NaN where nobody played."""
+    """(rows, columns): the score of the first side, NaN for pairs that did not play."""
     grid = np.full((len(result.rows), len(result.columns)), np.nan)
     for (i, j), (mine, _) in result.returns.items():
         place = result.rows.index(i), result.columns.index(j)

@@ -31,7 +31,7 @@ LINE = 0.03  # how thick lines among particles are, in units of the world
 
 
 def image(frame: Mapping[str, Any] | None, pixels: int = 640) -> np.ndarray:
-    """Draw what `Env.frame` says of a state, (H, W, 3) uint8; the longer side has `pixels` pixels.
+    """Draw a frame of `Env.frame` as an image, (H, W, 3) uint8; the longer side has `pixels` pixels.
 
     All frames of an environment come out in one size, and both sides of it are even if `pixels`
     is, as films must be.
@@ -48,7 +48,7 @@ def image(frame: Mapping[str, Any] | None, pixels: int = 640) -> np.ndarray:
 
 
 class Canvas:
-    """A picture in the making. All lengths are in pixels of the finished one, y down."""
+    """An image to draw on. Lengths are in pixels of the final image; y points down."""
 
     def __init__(self, width: int, height: int, ground: Colour):
         self.image = Image.new("RGB", (FINER * width, FINER * height), ground)
@@ -80,7 +80,7 @@ class Canvas:
         )
 
     def disc(self, x: float, y: float, radius: float, fill: Colour, border: Colour, line: float = 1) -> None:
-        """A filled circle with a border; never too small to be seen."""
+        """A filled circle with a border and a minimum size."""
         r = max(radius, SMALLEST_RADIUS)
         west, north, east, south = _finer(x - r, y - r, x + r, y + r)
         # The border of a very small body must leave some of its colour.
@@ -92,7 +92,7 @@ class Canvas:
         self.pen.line(_finer(*start, *end), fill=colour, width=max(1, round(FINER * width)))
 
     def text(self, x: float, y: float, words: str, size: float, colour: Colour, anchor: str = "mm") -> None:
-        """Words at a point: by `anchor` (as Pillow has it) around it, or with it at one of their corners."""
+        """Text at a point; `anchor` is Pillow's."""
         self.pen.text((FINER * x, FINER * y), words, fill=colour, font=_font(size), anchor=anchor)
 
 
@@ -110,12 +110,12 @@ def _rgb(code: str) -> Colour:
 
 
 def _between(one: Colour, other: Colour, part: float) -> Colour:
-    """The colour that lies `part` of the way from one to another."""
+    """Interpolate between two colours."""
     return tuple(round(a + part * (b - a)) for a, b in zip(one, other, strict=True))
 
 
 def _legible(ground: Colour) -> Colour:
-    """White, or dark on light colours."""
+    """A text colour for this background: white, or dark on light colours."""
     red, green, blue = ground[:3]
     return WHITE if 0.3 * red + 0.59 * green + 0.11 * blue < 160 else INK
 
@@ -169,7 +169,7 @@ def _agent_colour(agent: int) -> Colour:
 
 
 def _battle(frame: Mapping[str, Any], pixels: int) -> Canvas:
-    """Blue allies and orange enemies with their numbers, on all ground that can be stood on; north is up."""
+    """Draw blue allies and orange enemies with their numbers on the walkable map; north is up."""
     view = _view(np.asarray(frame["level"]), int(frame["size"]))
     width, height = view.east - view.west, view.north - view.south
     canvas = Canvas(*_size(width, height, pixels), ROCK)
@@ -206,7 +206,7 @@ class View(NamedTuple):
 
 
 def _view(level: np.ndarray, size: int) -> View:
-    """The cells (32, 32) [x, y] that can be stood on, and some around: flyers can leave them a little."""
+    """The part of the map (32, 32) [x, y] to show: walkable cells and a margin for flying units."""
     xs, ys = np.nonzero(level > 0)
     low = (max(0, int(each.min()) - AROUND) for each in (xs, ys))
     high = (min(size, int(each.max()) + 1 + AROUND) for each in (xs, ys))
@@ -230,7 +230,7 @@ def _ground(canvas: Canvas, view: View, walkable: np.ndarray, level: np.ndarray)
 
 
 def _shots(canvas: Canvas, frame: Mapping[str, Any], x: Any, y: Any, alive: Any, cell: float) -> None:
-    """A line from whoever fired in the last step to its target; a green one heals."""
+    """Draw a line from each unit that attacked in the last step to its target; healing is green."""
     allies, targets = int(frame["allies"]), np.asarray(frame["target"])
     for unit in map(int, np.flatnonzero(np.asarray(frame["fired"], bool) & alive & (targets >= 0))):
         target = int(targets[unit])
@@ -242,7 +242,7 @@ def _shots(canvas: Canvas, frame: Mapping[str, Any], x: Any, y: Any, alive: Any,
 def _bars(
     canvas: Canvas, frame: Mapping[str, Any], unit: int, x: float, top: float, half: float, cell: float
 ) -> None:
-    """What a unit has left of its health and, above it, of its shield: a bar as wide as the unit."""
+    """Draw the health of a unit and, above it, its shield, as bars of the unit's width."""
     thick, at = max(2.0, 0.16 * cell), top
     for name, colour in (("health", HEALTH), ("shield", SHIELD)):
         most = float(np.asarray(frame[f"max_{name}"])[unit])
@@ -280,7 +280,7 @@ def _particles(frame: Mapping[str, Any], pixels: int) -> Canvas:
 
 
 def _said(canvas: Canvas, lines: list[str], pixels: int) -> None:
-    """Lines of words in the bottom left corner, the last one lowest; smaller where they are too long."""
+    """Write lines of text in the bottom left corner, in a smaller font if they are too long."""
     size, left = pixels / 32, pixels * (1 - MARGIN) / 4
     widest = max((_font(size).getlength(line) / FINER for line in lines), default=0.0)
     size *= min(1.0, (pixels - 2 * left) / max(widest, 1.0))
@@ -292,7 +292,7 @@ def _said(canvas: Canvas, lines: list[str], pixels: int) -> None:
 
 
 class Given(NamedTuple):
-    """A picture that needs no drawing."""
+    """An image that the environment rendered itself."""
 
     image: Image.Image
 

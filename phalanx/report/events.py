@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
 
 def events(frames: Sequence[Frame | None], spec: EnvSpec, won: bool | None, terminated: bool) -> list[Event]:
-    """All that happened in an episode, in order."""
+    """All events of an episode, in order."""
     found: list[Event] = []
     tell = {"battle": _battle, "particles": _particles, "grid": _grid}
     for step in range(1, len(frames)):
@@ -40,7 +40,7 @@ def _end(spec: EnvSpec, won: bool | None, terminated: bool) -> tuple[str, str]:
 
 
 def _battle(before: Frame, after: Frame, spec: EnvSpec):
-    """What each unit lost or got back and, where it is known, from whom."""
+    """The health that each unit lost or regained and, if known, the cause."""
     allies, types = int(after["allies"]), after["types"]
     names = [*spec.agents, *(f"enemy {j}" for j in range(len(types) - allies))]
     had, has = (np.asarray(f["health"], float) + np.asarray(f["shield"], float) for f in (before, after))
@@ -64,7 +64,7 @@ def _battle(before: Frame, after: Frame, spec: EnvSpec):
 
 
 def _particles(before: Frame, after: Frame, spec: EnvSpec):
-    """Who begins to touch whom, and what is said anew."""
+    """New contacts between agents, and new messages."""
     agents, names = int(after["agents"]), after["names"]
     then, now = _touching(before, agents), _touching(after, agents)
     for i, j in np.argwhere(now & ~then):
@@ -82,6 +82,6 @@ def _touching(frame: Frame, agents: int) -> np.ndarray:
 
 
 def _grid(before: Frame, after: Frame, spec: EnvSpec):
-    """Who has come home, and who was in whose way."""
+    """Agents that reached their goal, and agents that blocked each other."""
     for agent in np.flatnonzero(np.asarray(after["home"]) & ~np.asarray(before["home"])):
         yield "home", f"{spec.agents[agent]} is home"

@@ -55,7 +55,7 @@ class Panel(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """`eval/win_rate` as a person would say it."""
+    """A readable name of a metric such as `eval/win_rate`."""
     kind, _, name = metric.partition("/")
     return f"{KINDS[kind]} {name.replace('_', ' ')}"
 
@@ -85,7 +85,7 @@ def curves(result: Comparison) -> list[Panel]:
 
 
 def aggregates(result: Comparison) -> list[Panel]:
-    """What is said over all tasks."""
+    """The figures over all tasks."""
     tall, taller = 1 + 0.75 * len(result.arms), 1 + 0.5 * len(result.pairs)
     panels = [
         Panel("Normalised score", lambda axis: _intervals(axis, result), (WIDE[0], max(WIDE[1], tall))),
@@ -217,7 +217,7 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
 
 
 def inline(panel: Panel, name: str) -> str:
-    """A panel as SVG for a page: its colours are the page's, so that it is readable by day and by night."""
+    """A panel as SVG for a page; it uses the page's colours, light or dark."""
     text = io.StringIO()
     with drawing(1, 1, panel.size) as (figure, axes):
         panel.draw(axes[0][0])

@@ -49,7 +49,7 @@ def pictures(shows: Sequence[Show]) -> Iterator[np.ndarray]:
 
 
 def _between(frames: Sequence[Any], time: float) -> Any:
-    """The frame at a time, with bodies on their way to the next one; the last when the episode is over."""
+    """The frame at a time, with positions interpolated; the last frame after the end of the episode."""
     step = min(int(time), len(frames) - 1)
     now, after, part = frames[step], frames[min(step + 1, len(frames) - 1)], time - step
     if now is None or step == len(frames) - 1:
@@ -63,7 +63,7 @@ def _between(frames: Sequence[Any], time: float) -> Any:
 
 
 def gif(shows: Sequence[Show], path: Path) -> None:
-    """Write a film that every browser and slide program plays."""
+    """Write an animated GIF."""
     frames = [Image.fromarray(picture) for picture in pictures(shows)]
     # One palette for all, of the first and the last picture: colours that flicker disturb.
     sample = Image.fromarray(np.vstack([np.asarray(frames[0]), np.asarray(frames[-1])]))
@@ -74,7 +74,7 @@ def gif(shows: Sequence[Show], path: Path) -> None:
 
 
 def require_mp4() -> str:
-    """Where the program that writes films is, or what to do about its absence."""
+    """The path of ffmpeg, or an error that says how to install it."""
     try:
         import imageio_ffmpeg
     except ImportError:

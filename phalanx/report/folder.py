@@ -16,7 +16,7 @@ MOST = 32_000_000  # bytes of such a file
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """What run.json says."""
+    """The contents of run.json."""
     try:
         found = json.loads(read_inside(folder, FACTS, MOST))
     except OSError:
@@ -29,7 +29,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def config_text(folder: Path) -> bytes:
-    """config.toml as it stands."""
+    """The unchanged text of config.toml."""
     try:
         return read_inside(folder, CONFIG, MOST)
     except OSError as error:

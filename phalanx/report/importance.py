@@ -18,7 +18,7 @@ MOST_GROUPS, SMALLEST_GROUP = 5, 3  # of a range
 
 
 class Effect(NamedTuple):
-    """What one option did."""
+    """The effect of one option."""
 
     name: str
     share: float
@@ -30,7 +30,7 @@ class Effect(NamedTuple):
 
 
 class Importance(NamedTuple):
-    """What all options did."""
+    """The effects of all options."""
 
     effects: list[Effect]
     """the largest first"""
@@ -57,7 +57,7 @@ def importance(
 
 
 def groups(values: Sequence[Any], listed: bool) -> list[list[int]]:
-    """Which settings have about the same value: equal ones of a list, equally many neighbours of a range."""
+    """Group settings by value: one group per value of a list, or equally large groups along a range."""
     if listed:
         known = list(dict.fromkeys(values))
         known = sorted(known) if all(isinstance(each, int | float) for each in known) else known

@@ -15,7 +15,7 @@ MOST = 512_000_000  # bytes that are read at once
 
 
 class MetricsWriter:
-    """Appends rows to metrics.jsonl and hands them to the tools that mirror it."""
+    """Appends rows to metrics.jsonl and passes them to other logging tools."""
 
     def __init__(self, folder: Path, mirrors: Sequence[Mirror] = ()):
         self.path, self.mirrors = folder / FILE, mirrors
@@ -25,12 +25,12 @@ class MetricsWriter:
             raise PhalanxError(f"cannot write {self.path}: {error.strerror}") from None
 
     def require(self, size: int) -> None:
-        """Refuse a file that has lost rows which a checkpoint says it had."""
+        """Refuse a file that is shorter than the checkpoint says."""
         if self.size < size:
             raise PhalanxError(f"{self.path} is shorter than its checkpoint says: rows of it are missing")
 
     def rewind(self, size: int) -> None:
-        """Drop what was written behind that byte: it will be written again."""
+        """Truncate the file at this byte: later rows will be written again."""
         os.truncate(self.path, size)
 
     @property
@@ -38,7 +38,7 @@ class MetricsWriter:
         return self.path.stat().st_size
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Append one row a seed, all of one evaluation, at once."""
+        """Append the rows of one evaluation, one per seed, in one write."""
         text = "".join(json.dumps(row) + "\n" for row in rows)
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -76,7 +76,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """A line of the file as a row: with a seed and its env steps. None if it is none."""
+    """Parse a line of the file as a row with a seed and env steps; None if it is not one."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -22,19 +22,19 @@ PATIENCE = 30.0  # seconds that the end of a run waits for a tool that is behind
 
 
 class Tool(Protocol):
-    """Somewhere that metrics can be shown."""
+    """A logging tool."""
 
     def log(self, seed: int, step: int, values: Mapping[str, float]) -> None:
-        """Take one row."""
+        """Log one row."""
         ...
 
     def close(self) -> None:
-        """There will be no more."""
+        """Finish logging."""
         ...
 
 
 class TensorBoard:
-    """Event files in the run folder, one a seed."""
+    """Event files in the run folder, one per seed."""
 
     def __init__(self, folder: Path):
         self.folder, self.writers = folder / "tb", {}
@@ -117,7 +117,7 @@ class MLflow:
 
 
 def _identity(folder: Path) -> str:
-    """What tells a run folder from all others on this machine."""
+    """A unique id of a run folder on this machine."""
     return hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
 
 
@@ -131,11 +131,11 @@ class Mirror:
         self.thread.start()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Hand over a row of metrics; returns at once."""
+        """Queue a row of metrics; does not wait."""
         self.rows.put(row)
 
     def close(self) -> None:
-        """Wait a while for what is still to be written."""
+        """Wait for queued rows to be written, up to a limit."""
         self.rows.put(None)
         self.thread.join(PATIENCE)
         if self.thread.is_alive():
@@ -163,7 +163,7 @@ def _reason(error: BaseException) -> str:
 
 
 def mirrors(folder: Path, resolved: Resolved) -> list[Mirror]:
-    """Those that a run asks for."""
+    """The tools that the options of a run select."""
     run = resolved.run
     config = {
         **dataclasses.asdict(run),

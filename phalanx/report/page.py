@@ -33,7 +33,7 @@ MOST = 512_000_000  # bytes of unpacked episodes that `rebuilt` takes
 
 
 class Show(NamedTuple):
-    """What one team did."""
+    """The episodes of one team."""
 
     label: str
     spec: EnvSpec
@@ -45,7 +45,7 @@ class Show(NamedTuple):
 
 
 def show(label: str, env: Env | HostSource, prefers: str, episodes: list[Episode]) -> Show:
-    """Describe every state of some episodes for the viewer, or show the pictures that were taken of it."""
+    """Describe every state of some episodes for the viewer, by frames or by rendered images."""
     frames = [
         [env.frame(jax.tree.map(lambda x, t=t: x[t], each.states)) for t in range(each.length + 1)]
         if isinstance(env, Env)
@@ -56,7 +56,7 @@ def show(label: str, env: Env | HostSource, prefers: str, episodes: list[Episode
 
 
 def require_same_starts(one: Show, other: Show) -> None:
-    """Refuse to show two teams beside each other that did not begin alike."""
+    """Refuse to show two teams side by side whose episodes start differently."""
     for mine, theirs in zip(one.frames, other.frames, strict=True):
         first, second = _start(mine[0]), _start(theirs[0])
         if first.keys() != second.keys() or not all(np.array_equal(first[k], second[k]) for k in first):
@@ -68,14 +68,14 @@ def require_same_starts(one: Show, other: Show) -> None:
 
 
 def _start(frame: dict[str, Any] | None) -> dict[str, Any]:
-    """What two episodes that begin alike have in common: of pictures the first."""
+    """The part of an episode that identifies its start: the first state or image."""
     if frame is None or frame["kind"] != "pictures":
         return frame or {}
     return {"kind": "pictures", "picture": frame["pictures"][0]}
 
 
 class Packer:
-    """Gathers arrays in one block of bytes; what stands for each tells how to read it back."""
+    """Packs arrays into one block of bytes; a placeholder for each array says how to read it."""
 
     def __init__(self):
         self.block = bytearray()
@@ -104,7 +104,7 @@ class Packer:
         return fields
 
     def frames(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What stays the same in all frames of an episode, as it is, and the rest over time."""
+        """Store constant parts of an episode's frames once, and the rest over time."""
         fields = {}
         for name in frames[0]:
             values = [frame[name] for frame in frames]
@@ -161,7 +161,7 @@ def _code() -> dict[str, str]:
 
 
 def rebuilt(text: str) -> str:
-    """The page again, around the episodes in a page that may be anybody's: nothing else of it is kept."""
+    """Rebuild a page from the episodes of an untrusted page; nothing else of that page is kept."""
     found = re.search(re.escape(BEFORE_DATA) + r"([A-Za-z0-9+/=\s]*)</script>", text)
     if found is None:
         raise PhalanxError("this is not a page of `phalanx watch`")

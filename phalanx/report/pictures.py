@@ -1,4 +1,4 @@
-"""What environments rendered themselves, as frames of the viewer."""
+"""Images that environments rendered, as frames of the viewer."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ JPEG_QUALITY = 85
 
 
 def picture_frames(episode: Episode) -> list[dict[str, Any] | None]:
-    """A frame for each of the T + 1 states of an episode that was filmed: the last picture until then."""
+    """A frame for each of the T + 1 states of an episode: the last image rendered up to that state."""
     film = episode.film
     assert film is not None
     height, width = film.picture.shape[1:3]
@@ -48,5 +48,5 @@ def _bytes(picture: np.ndarray, kind: str) -> bytes:
 
 
 def decoded(url: str) -> Image.Image:
-    """The picture behind a data URL."""
+    """Decode the image of a data URL."""
     return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB")

@@ -65,7 +65,7 @@ def thousands(count: float, _: Any = None) -> str:
 
 
 def labels(folders: list[Path]) -> list[str]:
-    """How a legend calls runs: algorithm and environment, and the folder where these are not enough."""
+    """Names of runs for a legend: algorithm and environment, and the folder if these are not unique."""
     named = []
     for folder in folders:
         run = run_folder.config(folder).get("run", {})
@@ -114,7 +114,7 @@ def _panels(wanted: str, runs: list[tuple[str, Rows]]) -> list[Panel]:
 
 
 def _lines(names: list[str], runs: list[tuple[str, Rows]], prefix: str | None = None) -> list[Line]:
-    """A line for each run and metric that has values, called by its run, or by its metric behind `prefix`."""
+    """A line for each run and metric with values, named after its run, or its metric without `prefix`."""
     lines = []
     for run, rows in runs:
         for name in names:
@@ -125,7 +125,7 @@ def _lines(names: list[str], runs: list[tuple[str, Rows]], prefix: str | None = 
 
 
 def _default(folders: list[Path], wanted: Sequence[str]) -> Path:
-    """Where a picture goes: beside its run, named after what it shows."""
+    """The default path of a picture: in the run's folder, named after its content."""
     name = re.sub(r"[^\w.]+", "-", "-".join(wanted)).strip("-")[:80] or "curves"
     return (folders[0] / "plots" if len(folders) == 1 else Path("plots")) / name
 

@@ -1,4 +1,4 @@
-"""What games between teams say: win rates and Bradley-Terry ratings, with intervals. Numbers in, numbers out.
+"""Win rates and Bradley-Terry ratings from games between teams, with intervals.
 
 Scores are 1 for a win, 1/2 for a draw, 0 for a defeat, (S, S', E): E games of each seed of one team against
 each seed of the other. Intervals resample the seeds of both teams and the games; they are 95 %.
@@ -49,7 +49,7 @@ def table(games: Games, teams: int, seed: int = 0) -> Table:
 
 
 def resampled(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(DRAWS,) means of scores (S, S', E), had other seeds been trained and other games been played."""
+    """(DRAWS,) means of scores (S, S', E) with seeds and games resampled."""
     one, other, episodes = scores.shape
     rates = scores.mean(-1)
     # As if each pair of seeds had won and lost one more game, so that 0 and 1 are unsure too.

@@ -1,4 +1,4 @@
-"""A search as one HTML page: what was found, what mattered, what was spent."""
+"""A search as one HTML page: the best settings, the importance of options, the cost."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ MEANINGS = {
 
 
 def importance_of(facts: Facts) -> Importance:
-    """What mattered at the first rung. A diverged seed has the lowest score of all."""
+    """The importance of options at the first rung. A diverged seed gets the lowest score of all."""
     trials, key = facts["trials"], f"{_judged_by(facts)}s"
     found = [score for trial in trials for score in trial["rungs"][0][key] if score is not None]
     lowest = min(found, default=0.0)
@@ -53,7 +53,7 @@ def importance_of(facts: Facts) -> Importance:
 
 
 def _judged_by(facts: Facts) -> str:
-    """What tells settings apart at the first rung: their score, or the return while nobody wins."""
+    """How settings are compared at the first rung: by `score`, or by `return` if all scores are equal."""
     scores = {score for trial in facts["trials"] for score in trial["rungs"][0]["scores"]}
     return "score" if len(scores) > 1 else "return"
 
@@ -81,7 +81,7 @@ def write(facts: Facts, out: Path) -> list[Path]:
 
 
 def ranked(facts: Facts) -> list[Mapping[str, Any]]:
-    """The settings, the one trained longest and best first."""
+    """The settings sorted by training steps and score, the best first."""
 
     def order(trial: Mapping[str, Any]) -> tuple[int, bool, float, float]:
         last = trial["rungs"][-1]

@@ -47,7 +47,7 @@ class Curves:
         """the last row of each seed"""
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take in a row of metrics.jsonl."""
+        """Add a row of metrics.jsonl."""
         self.rows += 1
         step = row["env_steps"]
         at = bisect.bisect_left(self.ends, step)
@@ -83,7 +83,7 @@ class Curves:
         return True
 
     def _join(self) -> None:
-        """Join neighbours that together are not wider than a share of all env steps."""
+        """Merge neighbouring points that together span less than a given share of all env steps."""
         width = (self.ends[-1] - self.starts[0]) / (MOST / 4)
         starts, ends, values = self.starts[:1], self.ends[:1], self.values[:1]
         for start, end, point in zip(self.starts[1:], self.ends[1:], self.values[1:], strict=True):
@@ -99,7 +99,7 @@ class Curves:
         self.generation += 1
 
     def points(self, name: str, since: int = 0) -> list[list[float | None]]:
-        """Env steps, mean, least and most of the points that changed after a row.
+        """Env steps, mean, minimum and maximum of the points that changed after a row.
 
         The mean is None where no value is finite.
         """
@@ -110,7 +110,7 @@ class Curves:
         return found
 
     def last(self, name: str) -> list[float | None] | None:
-        """Mean, least and most over the last rows of all seeds."""
+        """Mean, minimum and maximum over the last rows of all seeds."""
         entry, found = _nothing(), False
         for row in self.latest.values():
             if type(row.get(name)) in NUMBERS:
@@ -120,12 +120,12 @@ class Curves:
 
 
 def _nothing() -> list[float]:
-    """Count, sum, least and most of no value."""
+    """Count, sum, minimum and maximum of no values."""
     return [0, 0.0, math.inf, -math.inf]
 
 
 def _count(entry: list[float], value: float) -> bool:
-    """Count a value in; False if it is not finite."""
+    """Add a value; False if it is not finite."""
     if not -LARGEST < value < LARGEST:  # nor NaN
         return False
     entry[0] += 1
@@ -156,7 +156,7 @@ def _short(value: float) -> float | None:
 
 
 class MetricsFile:
-    """A metrics file that may still be written: what is new in it is read from where reading ended."""
+    """A metrics file that may still grow: each read continues where the last one ended."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -174,11 +174,11 @@ class MetricsFile:
 
     @property
     def cursor(self) -> str:
-        """Where reading ended, for who asks again."""
+        """The position where reading ended, which the client sends back."""
         return f"{self.life}.{self.curves.generation}.{self.curves.rows}"
 
     def since(self, cursor: str) -> int:
-        """The row after which points are new to who has this cursor; 0 if all are."""
+        """The row after which points are new for a client with this cursor; 0 if all are."""
         before, _, row = cursor.rpartition(".")
         known = before == f"{self.life}.{self.curves.generation}" and row.isascii() and row.isdecimal()
         return min(int(row[:18]), self.curves.rows) if known else 0
@@ -189,7 +189,7 @@ class MetricsFile:
         return 1 - self.place / self.size if self.size else 0.0
 
     def notes(self) -> Iterable[str]:
-        """What is wrong with the file, in sentences."""
+        """Problems of the file, in sentences."""
         if self.trouble:
             yield self.trouble
         if self.broken:
@@ -201,7 +201,7 @@ class MetricsFile:
             yield f"{count:,} values of {name} are not finite"
 
     def refresh(self, until: float) -> None:
-        """Read on to the end, or until a moment of the monotonic clock."""
+        """Read to the end, or until this time of the monotonic clock."""
         try:
             with open_inside(self.folder, metrics.FILE) as file:
                 self._check(file)
@@ -216,7 +216,7 @@ class MetricsFile:
             self.trouble = str(error)
 
     def _check(self, file: BinaryIO) -> None:
-        """Begin anew if this is not the file, or not the content, that was read so far."""
+        """Start again if the file or its content is not the one that was read so far."""
         about = os.fstat(file.fileno())
         file.seek(max(self.place - MARK, 0))
         same = about.st_ino == self._node and about.st_size >= self.place

@@ -1,4 +1,4 @@
-"""The runs in some folders: found, read as far as they are readable, and told as plain data."""
+"""The runs in some folders: finds them, reads what is readable, and returns plain data."""
 
 import hashlib
 import math
@@ -26,7 +26,7 @@ SHOWN = ("eval/return", "eval/win_rate", "train/return")  # of which a summary h
 
 
 def plain(value: Any, depth: int = 6) -> Any:
-    """Anything from a file as JSON of a bounded size."""
+    """A value from a file, reduced to JSON of a bounded size."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -45,7 +45,7 @@ def _text(value: Any, most: int = 200) -> str:
 
 
 class Run:
-    """A folder that holds a run, or that should."""
+    """A run folder, possibly a broken one."""
 
     def __init__(self, folder: Path, name: str, refused: str = ""):
         self.folder, self.name, self.refused = folder, name, refused
@@ -82,7 +82,7 @@ class Run:
         return about.st_mtime_ns, about.st_size, about.st_ino
 
     def _reread(self, name: str, read: Callable[[], None]) -> None:
-        """Read a file again if it has changed, and keep what is wrong with it."""
+        """Read a file again if it has changed, and record its errors."""
         stamp = self._stamp(name)
         if name in self._stamps and self._stamps[name] == stamp:
             return
@@ -132,7 +132,7 @@ class Run:
         return rebuilt(content.decode("utf-8", "replace"))
 
     def table(self, name: str) -> dict[str, Any]:
-        """A table of its configuration; empty if there is none."""
+        """A table of the configuration; empty if there is none."""
         found = self.config.get(name)
         return found if isinstance(found, dict) else {}
 
@@ -142,11 +142,11 @@ class Run:
         return len(named) if isinstance(named, list) else len(self.metrics.curves.latest)
 
     def trouble(self) -> str:
-        """What is wrong with the folder, in one line."""
+        """The problems of the folder, in one line."""
         return self.refused or next(iter(self._troubles.values()), "")
 
     def summary(self) -> dict[str, Any]:
-        """What a list of runs shows of it."""
+        """The data of this run for the list of runs."""
         run, curves = self.table("run"), self.metrics.curves
         budget = run.get("steps")
         steps = curves.ends[-1] if curves.ends else 0
@@ -173,7 +173,7 @@ class Run:
         }
 
     def _final(self) -> list[dict[str, Any]]:
-        """The final evaluation of its last parameters, by seed."""
+        """The final evaluation of the last parameters, by seed."""
         found: Any = self.facts
         for name in ("final", "last", "seeds"):
             found = found.get(name) if isinstance(found, dict) else None
@@ -189,7 +189,7 @@ class Run:
         return means
 
     def detail(self) -> dict[str, Any]:
-        """What is told of one run."""
+        """All data of one run for its page."""
         origins = self.facts.get("origins")
         names = ("command", "started", "device", "git", "versions", "resume", "stopped_early", "resumed")
         latest = sorted(self.metrics.curves.latest.items())
@@ -204,7 +204,7 @@ class Run:
 
 
 class Library:
-    """All runs in some folders. What changes in them gets a new version."""
+    """All runs in some folders. Each change increases the version."""
 
     def __init__(self, roots: Sequence[Path]):
         self.roots = list(roots)
@@ -214,7 +214,7 @@ class Library:
         self._searched = -math.inf
 
     def refresh(self, seconds: float = 0.5) -> None:
-        """Search for runs and read what is new, for about so long; the rest is read next time."""
+        """Search for runs and read new data, with a time limit; the rest is read next time."""
         if time.monotonic() - self._searched > RESCAN:
             self._search()
             self._searched = time.monotonic()
@@ -241,7 +241,7 @@ class Library:
         self.runs = found
 
     def _under(self, root: Path) -> Iterator[Run]:
-        """The runs in a folder, or the one that it is. Links to other places are named, not followed."""
+        """The runs in a folder, or the folder itself if it is a run. Links that lead out are not followed."""
         for count, (place, names, files) in enumerate(os.walk(root)):
             folder = Path(place)
             depth = len(folder.parts) - len(root.parts)
@@ -273,7 +273,7 @@ class Library:
         }
 
     def curves(self, names: Sequence[str], cursors: Mapping[str, str]) -> dict[str, Any]:
-        """The points of some metrics of some runs that are new to who has these cursors."""
+        """The points of some metrics of some runs that are new for a client with these cursors."""
         told = {}
         for each, cursor in cursors.items():
             if each in self.runs:

@@ -16,7 +16,7 @@ KEPT = 8
 
 
 class Reports:
-    """Makes one report at a time: figures are drawn by a library that knows no threads."""
+    """Creates one report at a time, because matplotlib is not thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

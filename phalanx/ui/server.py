@@ -46,7 +46,7 @@ Query = Mapping[str, list[str]]
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """The response to a request."""
 
     body: bytes
     kind: str = "application/json"
@@ -63,7 +63,7 @@ def _page(text: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 
 
 def _line(text: str, status: HTTPStatus) -> Answer:
-    """A page that says one line, for a frame of the page."""
+    """An HTML page with one line of text, for an iframe."""
     style = "body{font:16px/1.5 system-ui,sans-serif;margin:24px;max-width:70ch}"
     head = f'<meta charset="utf-8"><meta name="color-scheme" content="light dark"><style>{style}</style>'
     return _page(f"<!doctype html>{head}<p>{html.escape(text)}</p>", REPORT, status)
@@ -88,7 +88,7 @@ class Server(ThreadingHTTPServer):
             ) from None
 
     def server_bind(self) -> None:
-        """Bind without asking what this machine is called, which can take seconds."""
+        """Bind without looking up the host name, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HERE, self.server_address[1]
 
@@ -97,7 +97,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{HERE}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is no error."""
+        """Ignore errors of connections that the browser closed."""
 
     def answer(self, path: str, query: Query) -> Answer:
         """The answer to a request."""
@@ -192,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse
 
     def _from_here(self) -> bool:
-        """Whether a request names this machine, and is not a part of a page from elsewhere."""
+        """Whether a request names this machine as its host and does not come from another site."""
         port = self.server.server_port
         hosts = self.headers.get_all("Host", [])
         here = len(hosts) == 1 and hosts[0] in (f"{HERE}:{port}", f"localhost:{port}")
@@ -217,4 +217,4 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line."""
+        """Do not log requests."""

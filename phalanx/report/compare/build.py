@@ -28,7 +28,7 @@ def compare(
     control: str | None = None,
     threshold: float = 0.8,
 ) -> Comparison:
-    """Put runs into arms and tasks, or say why they cannot be compared.
+    """Group runs into arms and tasks, or raise an error that says why they cannot be compared.
 
     `arms` names the arm of each run (default: by `label`). `metric` is a metric for each task, and under ""
     for all others (default: greedy wins where there are any, else greedy return). `steps` compares at what
@@ -62,7 +62,7 @@ def compare(
 
 
 def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
-    """Compare what a command names: [NAME=]RUN folders, or an experiment's; also where the report belongs."""
+    """Compare [NAME=]RUN folders or an experiment's folder; also returns where the report is written."""
     if len(what) == 1 and (Path(what[0]) / EXPERIMENT).is_file():
         return _experiment(Path(what[0]), **options)
     folders, names = [], []

@@ -1,4 +1,4 @@
-"""Arms on tasks: their scores, what all tasks say together, and how sure a difference is."""
+"""Arms on tasks: their scores, aggregates over tasks, and whether differences are significant."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ class Comparison:
         self.bounds = {task: bounds.get(task) or self._range(task) for task in self.tasks}
 
     def _range(self, task: str) -> tuple[float, float]:
-        """What is 0 and what is 1 of a task: nothing and all wins, or the least and the most seen there."""
+        """The scores that are normalised to 0 and 1: win rates 0 and 1, or the lowest and highest return."""
         if self.metric[task].endswith("/win_rate"):
             return 0.0, 1.0
         mine = [self.cells[arm, task] for arm in self.arms]
@@ -87,11 +87,11 @@ class Comparison:
         return (values - low) / (high - low)
 
     def scores(self, arm: str) -> list[np.ndarray]:
-        """Normalised, (S,) for each task."""
+        """Normalised scores, (S,) for each task."""
         return [self.normalise(task, self.cells[arm, task].scores) for task in self.tasks]
 
     def episodes(self, arm: str, curves: bool = False) -> list[int] | None:
-        """Of a score on each task, or of a point of its curves; None unless all scores are win rates."""
+        """Episodes of each task's score, or of a point of its curves; None if not all are win rates."""
         cells = [self.cells[arm, task] for task in self.tasks]
         counts = [cell.curve_episodes if curves else cell.episodes for cell in cells]
         rates = all(self.bounds[task] == (0, 1) for task in self.tasks)
@@ -116,7 +116,7 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Every two arms, or every arm and the control, the surest difference first."""
+        """All pairs of arms, or each arm with the control, the most significant difference first."""
         names = list(itertools.combinations(self.arms, 2))
         if self.control:
             names = [(arm, self.control) for arm in self.arms if arm != self.control]
@@ -132,14 +132,14 @@ class Comparison:
         return sorted(found, key=lambda pair: pair.chance)
 
     def verdict(self, pair: Pair) -> str:
-        """What can be said of two arms, in a sentence."""
+        """The conclusion about two arms, in a sentence."""
         return wording.verdict(pair, self.fewest_seeds(pair), len(self.tasks))
 
     def fewest_seeds(self, pair: Pair) -> int:
         return min(len(self.cells[arm, task].seeds) for arm in pair[:2] for task in self.tasks)
 
     def arrival(self, arm: str, task: str) -> np.ndarray:
-        """Env steps at which each seed first had the threshold of normalised score: (S,), inf if never."""
+        """Env steps at which each seed first reached the normalised threshold: (S,), inf if never."""
         cell = self.cells[arm, task]
         return st.steps_to(cell.steps, self.normalise(task, cell.curve), self.threshold)
 

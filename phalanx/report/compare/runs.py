@@ -31,14 +31,14 @@ class Trained(NamedTuple):
 
 
 def read(folder: Path) -> Trained:
-    """Read a run folder; one that is none is refused."""
+    """Read a run folder; other folders are refused."""
     facts, config = run_folder.facts(folder), run_folder.config(folder)
     require_sound(folder, config, facts)
     return Trained(folder, config, facts, metrics.read(folder))
 
 
 def label(runs: Sequence[Trained]) -> list[str]:
-    """What each run's arm is called: its algorithm, and options that differ between its runs on one task."""
+    """The name of each run's arm: its algorithm, and options that differ between its runs on one task."""
     differing: dict[str, list[str]] = {}
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
         mine = [run for run in runs if run.algorithm == algorithm]

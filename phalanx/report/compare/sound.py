@@ -1,4 +1,4 @@
-"""Whether the files of a run say what training writes: a run folder may come from anybody."""
+"""Checks that the files of a run have the form that training writes: run folders are not trusted."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ LETTERS = 300  # of a name
 
 
 def number(value: Any) -> bool:
-    """Whether it is a number that can be compared."""
+    """Whether a value is a number, finite and not too large."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 
@@ -65,7 +65,7 @@ IF_THERE = {
 
 
 def require_sound(folder: Path, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Refuse a run whose files are readable, and yet not those of a run."""
+    """Refuse a run whose files are readable but do not have the form of a run's files."""
 
     def check(file: str, name: str, value: Any, fits: Callable[[Any], bool]) -> None:
         if not fits(value):
@@ -81,7 +81,7 @@ def require_sound(folder: Path, config: Mapping[str, Any], facts: Mapping[str, A
 
 
 def read_plan(out: Path, file: str) -> dict[str, Any]:
-    """What the file of an experiment says; its runs are in its folder."""
+    """Read the file of an experiment; its runs are in its folder."""
     try:
         plan = json.loads(read_inside(out, file, MOST))
         for cell in plan["cells"]:

@@ -19,13 +19,13 @@ def many(count: int, what: str) -> str:
 
 
 def between(interval: Interval, digits: int = 2) -> str:
-    """`0.93 [0.81, 0.99]`; without the interval where it is not known."""
+    """`0.93 [0.81, 0.99]`; without the interval if it is unknown."""
     value, low, high = (f"{each:.{digits}f}" for each in interval)
     return value if np.isnan(interval.low) else f"{value} [{low}, {high}]"
 
 
 def verdict(pair: Pair, seeds: int, tasks: int) -> str:
-    """What can be said of two arms that have at least so many seeds on each of so many tasks."""
+    """The conclusion about two arms, given the number of tasks and the least number of seeds on a task."""
     measure = f"probability of improvement {between(pair.improvement)}"
     if pair.shown:
         return f"{pair.better} is better than {pair.other}: {measure}"

@@ -86,7 +86,7 @@ def of_options(run: Trained) -> dict[str, tuple[str, ...]]:
 
 
 def without_entry(runs: Iterable[Trained]) -> list[str]:
-    """Algorithms and environments of one's own, which nothing here is known about."""
+    """The user's own algorithms and environments, which have no entries here."""
     names = dict.fromkeys(name for run in runs for name in (run.algorithm, run.task))
     return [name for name in names if not (of_algorithm(name) or of_environment(name))]
 

@@ -63,7 +63,7 @@ def main_tex(
 
 
 def verdicts(result: Comparison) -> str:
-    """What can be said of each pair, in sentences with references to the tables and figures."""
+    """The conclusion about each pair, in sentences with references to the tables and figures."""
     said = " ".join(_sentence(escape(result.verdict(pair))) for pair in result.pairs)
     return (
         f"{said} Table~\\ref{{tab:scores}} has the scores, Table~\\ref{{tab:verdicts}} the tests, "
@@ -152,5 +152,5 @@ def _own(names: Sequence[str]) -> str:
 
 
 def _line(text: object) -> str:
-    """Text of a run folder on one line, so that it begins no heading or block."""
+    """Put text from a run folder on one line, so that it cannot start a heading or block."""
     return " ".join(str(text).split())

@@ -58,7 +58,7 @@ def write(result: Comparison, folder: Path) -> tuple[list[Figure], list[Figure]]
 
 
 def _printable(result: Comparison) -> Comparison:
-    """The same comparison, with names that fit and that the font of the figures has characters for."""
+    """The comparison with shorter names, in characters of the figures' font."""
     arms, tasks = _short(arm for arm, _ in result.cells), _short(task for _, task in result.cells)
     return Comparison(
         result.title,
@@ -71,7 +71,7 @@ def _printable(result: Comparison) -> Comparison:
 
 
 def _short(names: Iterable[str]) -> dict[str, str]:
-    """A name for a figure for each name, no two the same."""
+    """Shorten names for figures; all stay different."""
     found: dict[str, str] = {}
     for i, name in enumerate(dict.fromkeys(names)):
         plain = printable(name)
@@ -108,7 +108,7 @@ def _save(panel: figures.Panel, folder: Path, name: str) -> Figure:
 
 
 def _legend(drawn: Any, axis: Any) -> None:
-    """Name what is drawn above the axis, in as many columns as fit."""
+    """Draw the legend above the axis, in as many columns as fit."""
     if own := axis.get_legend():
         own.remove()
     handles, names = axis.get_legend_handles_labels()

@@ -75,7 +75,7 @@ def count(value: int) -> str:
 
 
 def between(interval: Interval, digits: int = 2) -> str:
-    """`0.93 [0.81, 0.99]`; without the interval where it is not known."""
+    """`0.93 [0.81, 0.99]`; without the interval if it is unknown."""
     value, low, high = (number(float(each), digits) for each in interval)
     return value if np.isnan(interval.low) else f"{value} [{low}, {high}]"
 

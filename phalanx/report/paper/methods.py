@@ -34,7 +34,7 @@ def section(result: Comparison, steps: int | None = None) -> str:
 
 
 def unfinished(result: Comparison) -> str:
-    """What is missing or to be known about the experiment; empty if there is nothing."""
+    """Missing runs and warnings about the experiment; empty if there are none."""
     return " ".join(f"{_capital(escape(note))}." for note in result.notes)
 
 
@@ -47,7 +47,7 @@ def _runs(result: Comparison) -> list[Trained]:
 
 
 def algorithm_name(name: str) -> str:
-    """`MAPPO` for `mappo`; the name itself if it is not of phalanx."""
+    """`MAPPO` for `mappo`; the name itself if it is not one of phalanx's algorithms."""
     title, colon, _ = registry.algorithms().get(name, "").partition(":")
     return title if colon else name
 

@@ -119,7 +119,7 @@ def seeds_of(runs: list[Trained]) -> str:
 
 
 def budgets(result: Comparison) -> list[str]:
-    """What every arm was given on every task: seeds, env steps, episodes of evaluations, rules."""
+    """The budget of every arm on every task: seeds, env steps, evaluation episodes, version of the rules."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for (arm, task), cell in result.cells.items():
         config, facts = cell.runs[0].config["run"], cell.runs[0].facts
@@ -177,7 +177,7 @@ def options(result: Comparison) -> list[str]:
 
 
 def _has(run: Trained, key: str) -> bool:
-    """Whether a run has an option: another algorithm may not."""
+    """Whether a run has an option; algorithms have different options."""
     table, _, name = key.partition(".")
     return name in run.config.get(table, {})
 
