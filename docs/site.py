@@ -1,13 +1,17 @@
-"""What MkDocs cannot do by itself: files of the repository that pages link to, and replays within pages."""
+"""What MkDocs cannot do by itself: links to files of the repository, replays within pages, and formulas."""
 
+import html
 import re
 from pathlib import Path
 
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+?\.\w+)(?:#[\w-]*)?\)")
-REPLAY = re.compile(r"<!-- replay (\w+) -->")
+REPLAY = re.compile(r"<!-- replay (\w+)(?:: (.+?))? -->")  # the name, and what it shows
+FORMULA = re.compile(r'<(div|span) class="arithmatex">\\[\[(](.*?)\\[\])]</\1>', re.DOTALL)
 SOURCES, REPLAYS = "source", "replays"  # the folders of the site that they are copied to
 MADE = ROOT / "build" / REPLAYS  # where docs/replays.py writes them
 
@@ -42,9 +46,25 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
         return f"]({'../' * depth}{SOURCES}/{path}.txt)" if outside else match[0]
 
     def shown(match: re.Match) -> str:
-        if not (MADE / f"{match[1]}.html").exists():
+        name, caption = match.groups()
+        if not (MADE / f"{name}.html").exists():
             return ""
-        source = f"{'../' * depth}{REPLAYS}/{match[1]}.html"
-        return f'<iframe src="{source}" title="replay" width="100%" height="560" loading="lazy"></iframe>'
+        source = f"{'../' * depth}{REPLAYS}/{name}.html"
+        says = f"{caption}. " if caption else ""
+        frame = f'<iframe src="{source}" title="replay" class="replay" loading="lazy"></iframe>'
+        return f"{frame}\n\n*{says}[Open it in a page of its own]({source}).*"
 
     return REPLAY.sub(shown, LINK.sub(copied, markdown))
+
+
+def on_page_content(content: str, page, config, files) -> str:
+    """Formulas as MathML, which browsers show by themselves."""
+
+    def shown(match: re.Match) -> str:
+        block, tex = match[1] == "div", html.unescape(match[2])
+        formula = convert(tex, display="block" if block else "inline")
+        if "\\" in formula:
+            raise PluginError(f"{page.file.src_uri}: cannot show the formula {tex}")
+        return f'<div class="formula">{formula}</div>' if block else formula
+
+    return FORMULA.sub(shown, content)

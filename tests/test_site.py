@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_watch import chromium  # noqa: F401
 
 import phalanx
 from phalanx import cli
@@ -25,14 +26,49 @@ SHORTER = {
 GAME = {r"battle/3m": "game/rock_paper_scissors", r" heuristic script ": " random "}
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built."""
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
-    assert "https://fonts.g" not in home, "nothing is loaded from elsewhere"
-    assert (tmp_path / "site" / "source" / "phalanx" / "types.py.txt").is_file()
-    assert 'id="phalanx.api.train"' in (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    return folder
+
+
+def test_the_site_builds_without_a_warning(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert not re.findall(r'<(?:script|link|img|iframe)[^>]*"https?://[^>]*>', home), "loads from elsewhere"
+    assert (site / "source" / "phalanx" / "types.py.txt").is_file()
+    assert 'id="phalanx.api.train"' in (site / "api.html").read_text(encoding="utf-8")
+
+
+def test_formulas_are_mathml(site):
+    page = (site / "algorithms" / "mappo.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 5
+    assert "$" not in re.sub(r"<pre.*?</pre>|<code.*?</code>|<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_search_works_from_disk(site, chromium):  # noqa: F811
+    chromium.complaints.clear()
+    chromium.resize(1280, 860)
+    chromium.call("Page.navigate", url=(site / "algorithms" / "qmix.html").as_uri())
+    chromium.until("document.readyState === 'complete' && !!document.querySelector('.md-search__input')")
+    chromium.ask("document.querySelector('.md-search__input').focus()")
+    for letter in "halving":
+        chromium.press(letter)
+    chromium.until("[...document.querySelectorAll('.md-search-result__link')].length > 0")
+    found = chromium.ask("[...document.querySelectorAll('.md-search-result__link')].map(a => a.href).join()")
+    assert (site / "search.html").as_uri() in found
+    assert not chromium.complaints, "nothing is asked of the network"
+
+
+def test_every_replay_is_on_a_page():
+    made = re.findall(
+        r'^    "(\w+)": \("', (ROOT / "docs" / "replays.py").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
+    assert sorted(re.findall(r"^<!-- replay (\w+)", pages, re.MULTILINE)) == sorted(made)
 
 
 def test_every_public_name_is_in_the_reference_with_a_docstring():
