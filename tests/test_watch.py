@@ -22,6 +22,7 @@ from PIL import Image
 import phalanx
 from phalanx import api, cli, registry
 from phalanx.config import Resolved, RunConfig
+from phalanx.envs.debug import Identity
 from phalanx.errors import PhalanxError
 from phalanx.report import film, mirrors
 from phalanx.report.events import events
@@ -122,6 +123,20 @@ def test_what_is_played_is_an_episode_of_the_environment(battle):
         state = jax.tree.map(lambda x: x[0], episode.states)
         _, after = step(jax.random.key(0), state, episode.action[0])
         np.testing.assert_allclose(after.observation.obs, episode.observation.obs[1], atol=1e-5)
+
+
+def test_a_state_may_hold_random_keys(tmp_path):
+    class Keyed(Identity):
+        def reset(self, key):
+            target, step = super().reset(key)
+            return (target, key), step
+
+        def step(self, key, state, actions):
+            target, step = super().step(key, state[0], actions)
+            return (target, key), step
+
+    (file,) = phalanx.watch("random", env=Keyed(), episodes=1, out=tmp_path / "keyed.html")
+    assert file.is_file()
 
 
 def test_starts_depend_on_the_seed_alone(battle, scripted):

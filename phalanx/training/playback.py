@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from phalanx.algorithms.base import Algorithm
@@ -17,7 +18,7 @@ from phalanx.opponents.kinds import Learning
 from phalanx.training import keys
 from phalanx.training.collectors import Collector, Compiled, Hosted, collector_for
 from phalanx.training.keys import Purpose
-from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition
+from phalanx.types import Array, EnvSpec, Observation, PyTree, Transition, is_key
 
 
 class Kept(NamedTuple):
@@ -158,8 +159,9 @@ def _episodes(first: Observation, begin: PyTree, kept: Kept) -> list[Episode]:
         over = kept.terminated[:, b] | kept.truncated[:, b]
         length = int(over.argmax()) + 1
 
-        def whole(start: np.ndarray, steps: np.ndarray, b: int = b, length: int = length) -> np.ndarray:
-            return np.concatenate([start[b][None], steps[:length, b]])
+        def whole(start: Any, steps: Any, b: int = b, length: int = length) -> Any:
+            join = jnp.concatenate if is_key(start) else np.concatenate  # numpy has no random keys
+            return join([start[b][None], steps[:length, b]])
 
         seen = jax.tree.map(whole, first, kept.after)
         episodes.append(
