@@ -1,7 +1,7 @@
 """The environment class of on-policy (the repository of MAPPO's authors) without StarCraft.
 
-In its `train_smac.py`, `from phalanx.compat.on_policy import StarCraft2Env` takes the place of its own; or
-nothing is changed there, with the folder that `python -m phalanx.compat.shim` writes on PYTHONPATH.
+In its `train_smac.py`, import `StarCraft2Env` from `phalanx.compat.on_policy`. Or change nothing, and put the
+folder that `python -m phalanx.compat.shim` writes on PYTHONPATH.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class Discrete:
 class StarCraft2Env(SMACEnv):
     """on-policy's environment class: it takes the same `args` and has the same observations and states.
 
-    Options of its constructor follow `args`, by position or keyword. In `args` it reads `map_name`, the
-    `add_...` and `use_...` options of its `train_smac.py`, and `stacked_frames`; what is missing is as when
-    not set there. Frames are stacked in its order: see `docs/battle.md`.
+    Options of its constructor follow `args`, by position or keyword. It reads `map_name`, the `add_...` and
+    `use_...` options of `train_smac.py`, and `stacked_frames` from `args`. Missing options have the defaults
+    of `train_smac.py`. Frames are stacked in its order: see `docs/battle.md`.
     """
 
     _defaults = options.ON_POLICY
@@ -82,9 +82,10 @@ class StarCraft2Env(SMACEnv):
         return *self._stacked(), np.array(self.get_avail_actions())
 
     def step(self, actions: Any) -> Any:  # type: ignore[override]
-        """The same three, and between them rewards (A, 1), who is done (A,) and a dictionary an agent.
+        """Play one step.
 
-        The dead are done; a time-out is a `bad_transition`.
+        Returns observations, shared observations, rewards (A, 1), dones (A,), infos and available actions.
+        Dead agents are done. At a time-out `bad_transition` is set in the infos.
         """
         reward, over, info = super().step(np.ravel(actions))
         info |= self.get_stats()
@@ -100,10 +101,10 @@ class StarCraft2Env(SMACEnv):
         )
 
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
-        """Observations and states, (A, O) and (A, X), with `use_stacked_frames` after earlier ones.
+        """Observations (A, O) and states (A, X); with `use_stacked_frames` preceded by earlier frames.
 
-        As in on-policy: the newest stands last and the earlier ones before it, the newest of them first;
-        and a new episode does not clear them.
+        The order is on-policy's: the current frame is last, and the earlier ones before it run from newest to
+        oldest. A new episode does not clear them.
         """
         stacks = []
         for name, now in (
@@ -159,12 +160,12 @@ class StarCraft2Env(SMACEnv):
         ]
 
     def get_obs_size(self) -> Any:  # type: ignore[override]
-        """O, and the sizes of its parts: other agents, enemies, moves, itself."""
+        """The size O of an observation and of its parts: other agents, enemies, moves, itself."""
         parts = self._views.obs_parts
         return [self._frames * _total(parts), *parts]
 
     def get_state_size(self) -> Any:  # type: ignore[override]
-        """X, and the sizes of its parts."""
+        """The size X of a state and of its parts."""
         if self.obs_instead_of_state:
             size = self.get_obs_size()[0]
             return [size * self.n_agents, [self.n_agents, size]]

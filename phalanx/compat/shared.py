@@ -60,7 +60,7 @@ def checked_seed(seed: Any) -> int:
 def read(actions: Any, shape: tuple[int, ...], spec: EnvSpec, what: str, wanted: str) -> np.ndarray:
     """`actions` as an array of `shape`: int64, or float64 where they are continuous.
 
-    `what` they are and the shape that is `wanted`, in words, are for the error.
+    `what` and `wanted` describe them and their shape in the error message.
     """
     try:
         array = np.asarray(actions)
@@ -78,11 +78,11 @@ def read(actions: Any, shape: tuple[int, ...], spec: EnvSpec, what: str, wanted:
 
 
 def judge(spec: EnvSpec, avail: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What can be played of `chosen`, and (..., A) bool who chose what it may not.
+    """The actions that can be played, and (..., A) bool: whose action was not available.
 
-    `chosen` is (..., A), or (..., A, U) if continuous, `avail` (..., A, U). Continuous actions are
-    clipped to their range, in which only what is not finite is wrong. An agent that may do nothing
-    at all may send anything, and so may any agent where an entry is not its own.
+    `chosen` is (..., A), or (..., A, U) if continuous, `avail` (..., A, U). Continuous actions are clipped to
+    their range; only values that are not finite are errors. An agent without available actions may send
+    anything, and so may any agent in entries beyond its own action size.
     """
     if spec.action_kind == "continuous":
         own = np.where(avail, chosen, 0.0)

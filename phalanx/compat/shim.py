@@ -1,8 +1,8 @@
 """`python -m phalanx.compat.shim DIR`: write the packages that programs for SMAC import.
 
-`smac` and `smacv2` in DIR hand out the classes of `phalanx.compat`. PyMARL2 and on-policy have copies of
-SMAC's class in their own trees, which no package can stand in for; `sitecustomize.py`, which Python runs
-when it starts, answers their imports of those.
+The packages `smac` and `smacv2` in DIR provide the classes of `phalanx.compat`. PyMARL2 and on-policy have
+copies of SMAC's class in their own source trees, which a package cannot replace. Python runs
+`sitecustomize.py` at start-up, which redirects the imports of these copies.
 """
 
 import sys

@@ -214,7 +214,7 @@ class StarCraft2Env(Described):
         return self._seen.obs[agent_id].copy()
 
     def get_obs_size(self) -> int:
-        """O."""
+        """The size O of an observation."""
         return self._battle.spec.obs_size
 
     def get_state(self) -> np.ndarray:
@@ -223,7 +223,7 @@ class StarCraft2Env(Described):
         return seen.obs.flatten() if self.obs_instead_of_state else seen.state.copy()
 
     def get_state_size(self) -> int:
-        """X."""
+        """The size X of the state."""
         spec = self._battle.spec
         return spec.obs_size * spec.n_agents if self.obs_instead_of_state else spec.state_size
 

@@ -24,9 +24,9 @@ COUNTS = ("n_units", "n_enemies", "env_key")  # that SMACv2's own wrapper writes
 class StarCraft2Env(SMACEnv):
     """SMACv2's environment class: SMAC's, with its own options and defaults.
 
-    `map_name="10gen_terran"` and a `capability_config` name one of the battles `v2_RACE_N_vs_M`; what the
-    configuration says beyond that must be what these battles are: see `docs/battle.md`. Without one, it
-    plays the maps of SMAC.
+    `map_name="10gen_terran"` and a `capability_config` select one of the battles `v2_RACE_N_vs_M`. All other
+    settings of the configuration must be those of these battles: see `docs/battle.md`. Without a
+    configuration it plays the maps of SMAC.
     """
 
     _defaults = options.SMACV2

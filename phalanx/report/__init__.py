@@ -1,1 +1,1 @@
-"""What people look at: metrics file, console, plots, pictures."""
+"""Output for people: metrics file, console, plots, images, pages."""

@@ -83,8 +83,8 @@ class Packer:
     def over_time(self, array: np.ndarray) -> dict[str, Any]:
         """An array (T, ...) of numbers.
 
-        Fractions are counted in units, `STEPS` of them between the least and the most that an entry of the
-        last axis ever is; 0 stays exactly 0, which is how environments say that something is not seen.
+        Fractions are quantised: `STEPS` levels between minimum and maximum of each entry of the last axis. 0
+        stays exactly 0, because environments use it for what is not seen.
         """
         fields: dict[str, Any] = {"shape": array.shape}
         if array.dtype.kind == "f":

@@ -115,7 +115,7 @@ def _shares(axis: Any, found: Importance) -> None:
 
 
 def _marginal(axis: Any, facts: Facts, effect: Effect) -> None:
-    """A dot for each setting at the first rung, those that went on in colour; the mean of each group."""
+    """A dot for each setting at the first rung, coloured if it continued, and the mean of each group."""
     about, trials = _axis(facts, effect.name), facts["trials"]
     values = [trial["setting"][effect.name] for trial in trials]
     names = list(dict.fromkeys(values[part[0]] for part in effect.groups if part))

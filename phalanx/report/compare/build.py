@@ -30,9 +30,9 @@ def compare(
 ) -> Comparison:
     """Group runs into arms and tasks, or raise an error that says why they cannot be compared.
 
-    `arms` names the arm of each run (default: by `label`). `metric` is a metric for each task, and under ""
-    for all others (default: greedy wins where there are any, else greedy return). `steps` compares at what
-    was evaluated up to then.
+    `arms` names the arm of each run (default: by `label`). `metric` maps tasks to metrics; the key "" is for
+    all other tasks (default: greedy win rate if there is one, else greedy return). `steps` compares the last
+    evaluations up to that env step.
     """
     arms = arms or label(runs)
     if len(set(arms)) < 2:
@@ -79,7 +79,7 @@ def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
 
 
 def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
-    """Compare the finished runs of an experiment; what is missing is noted."""
+    """Compare the finished runs of an experiment; missing runs are noted."""
     plan = read_plan(out, EXPERIMENT)
     runs, arms, notes = [], [], []
     for cell in plan["cells"]:
@@ -151,9 +151,9 @@ def _final(run: Trained, seed: int, name: str) -> float:
 
 
 def _episodes(metric: str, runs: Sequence[Trained], steps: int | None) -> tuple[int | None, int | None]:
-    """Episodes behind a score and behind a point of its curve; None if they are no win rates.
+    """The number of episodes of a score and of a point of its curve; None if scores are not win rates.
 
-    Episodes of sampled play are not counted: at least those of an evaluation are assumed.
+    Episodes with sampled actions are not counted; the number of evaluation episodes is used as a lower bound.
     """
     kind, _, name = metric.partition("/")
     if name != "win_rate":

@@ -94,8 +94,8 @@ def tabulars(
 ) -> list[str]:
     """Tables with booktabs' rules, of cells that are LaTeX already; a rule between groups of rows.
 
-    A table has at most so many rows, which fit on a page; further ones go into the next. A table that is
-    wider than the line is made smaller, others are left as they are.
+    Rows that do not fit on a page go into a further table. Tables that are wider than the line are scaled
+    down.
     """
     rows = [(row, i) for i, group in enumerate(groups) for row in group] or [(["none"], 0)]
     return [_tabular(columns, head, rows[at : at + most]) for at in range(0, len(rows), most)]

@@ -18,7 +18,7 @@ UNTOLD |= {"keep", "save_every", "tensorboard", "wandb", "mlflow", "step_timeout
 
 
 def leaders(result: Comparison) -> dict[str, str]:
-    """The arm that is shown to be better than every other one, by task and for ALL, where there is one.
+    """The arm that is significantly better than every other arm, by task and for ALL, if there is one.
 
     The tests are those of a verdict: an interval above 0.5 and a permutation test. Tests on single tasks are
     corrected together, for the number of pairs and of tasks (Holm).
@@ -35,7 +35,7 @@ def leaders(result: Comparison) -> dict[str, str]:
 
 
 def _wins(result: Comparison, families: dict[str, list[int]]) -> set[tuple[str, str, str]]:
-    """Which arm is shown to be better than which on some tasks: (name, better, other); corrected together."""
+    """Significant differences on some tasks as (name, better, other); the tests are corrected together."""
     tests, chances = [], []
     for name, tasks in families.items():
         for one, other in itertools.combinations(result.arms, 2):
@@ -83,7 +83,7 @@ def scores(result: Comparison) -> list[str]:
 
 
 def verdicts(result: Comparison) -> list[str]:
-    """Every pair of arms that is compared: probability of improvement, p value, and what can be said."""
+    """Every pair of arms that is compared: probability of improvement, p value and verdict."""
     rows = [
         [
             f"{escape(pair.better)} over {escape(pair.other)}",
@@ -98,7 +98,7 @@ def verdicts(result: Comparison) -> list[str]:
 
 
 def arrivals(result: Comparison) -> list[str]:
-    """Env steps until the threshold: median over seeds, and how many seeds got there."""
+    """Env steps to the threshold: median over seeds, and the number of seeds that reached it."""
 
     def cell(arm: str, task: str) -> str:
         steps = result.arrival(arm, task)
