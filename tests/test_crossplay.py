@@ -54,6 +54,28 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     assert 180 <= inside <= 199
 
 
+def test_a_narrow_terminal_gets_numbered_columns():
+    """Three trained teams, and a script that plays only the second side."""
+    teams, rng = (
+        ["trained-against-script", "trained-against-itself", "random", "script"],
+        np.random.default_rng(0),
+    )
+    pairs = [(i, j) for i in range(3) for j in range(4)]
+    games = {pair: (rng.random((1, 1, 50)) < 0.5).astype(float) for pair in pairs}
+    table = ratings.table(games, 4)
+    result = crossplay.CrossPlay(
+        "battle/3m", ("allies", "enemies"), teams, 50, table, dict.fromkeys(pairs, (1.0, 1.0)), True
+    )
+    wide = crossplay.text(result, 200)
+    assert [column.header for column in wide.columns] == ["allies", *teams]
+    assert next(iter(wide.columns[1].cells)) == result.cell(0, 0)
+    narrow = crossplay.text(result, 80)
+    assert [column.header for column in narrow.columns] == ["allies", "1", "2", "3", "4"]
+    assert list(narrow.columns[0].cells) == [f"{n + 1} {team}" for n, team in enumerate(teams[:3])]
+    assert next(iter(narrow.columns[2].cells)) == f"{100 * games[0, 1].mean():.0f} %"
+    assert narrow.caption == "4 script; intervals are in the page"
+
+
 @pytest.fixture(scope="module")
 def pennies(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "mine"
@@ -92,7 +114,7 @@ def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
     assert not result.has_win
     # Nobody but the random team can play the prey: it has the only column.
     assert (result.rows, result.columns) == ([0, 1], [1])
-    assert [column.header for column in crossplay.text(result).columns] == ["adversary", "random"]
+    assert [column.header for column in crossplay.text(result, 200).columns] == ["adversary", "random"]
     assert crossplay.values(result).shape == (2, 1)
     assert crossplay.html(result, "").count("hunters") == 1
     mine, theirs = result.returns[0, 1]
@@ -156,11 +178,13 @@ def test_a_best_response_is_trained_against_a_run(tmp_path, capsys):
     """The run, the answer to it, its past selves and a random team play each other."""
     run = tmp_path / "run"
     small(run, env="game/rock_paper_scissors", steps=128, opponent="past", snapshot_every=64)
-    words = ["play", str(run), "--env", "game/rock_paper_scissors", "--best-response", "64"]
+    words = ["play", str(run), "--env", "game/rock_paper_scissors", "--best-response", "4096"]
     assert cli.run([*words, "--episodes", "20", "--out", str(tmp_path / "play")]) == 0
     assert "best_response" in capsys.readouterr().out
     saved = json.loads((tmp_path / "play" / "crossplay.json").read_text())
     assert saved["teams"] == ["run", "best_response", "run:past", "random"]
+    assert saved["games"]["best_response | run"]["returns"] == [1, -1], "it has found the answer"
+    assert saved["games"]["run | best_response"]["returns"] == [-1, 1]
     answer = phalanx.Run(tmp_path / "play" / "best_response")
     config = (answer.folder / "config.toml").read_text()
     assert f'opponent = "{run}"' in config

@@ -84,7 +84,8 @@ def run(words: list[str]) -> int:
         teams = best_response(teams[0], args.env, steps=steps, out=out, **where)
     result = cross_play(teams, args.env, episodes=numbers["episodes"], greedy=greedy, **where)
     files = crossplay.write(result, out, shlex.join(["phalanx", "play", *words]))
-    Console().print(crossplay.text(result))
+    console = Console()
+    console.print(crossplay.text(result, console.width))
     for line in crossplay.lines(result):
         print(line)
     print(f"page: {files[0]}")

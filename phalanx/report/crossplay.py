@@ -71,17 +71,27 @@ def _percent(interval: Interval) -> str:
     return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * each for each in interval))
 
 
-def text(result: CrossPlay) -> Any:
-    """The matrix as a table for the terminal."""
+def text(result: CrossPlay, width: int) -> Any:
+    """The matrix as a table for a terminal; without intervals and with numbered columns if it is too wide."""
     from rich.table import Table as RichTable
 
     first, second = result.sides
-    table = RichTable(title=f"{result.env}: rows play {first}, columns play {second}")
-    table.add_column(first, overflow="fold")
-    for j in result.columns:
-        table.add_column(result.teams[j], overflow="fold")
-    for i in result.rows:
-        table.add_row(result.teams[i], *(result.cell(i, j) for j in result.columns))
+    heads = [first, *(result.teams[j] for j in result.columns)]
+    rows = [[result.teams[i], *(result.cell(i, j) for j in result.columns)] for i in result.rows]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    caption = None
+    if sum(widths) + 3 * len(widths) + 1 > width:
+        numbers = {team: str(n) for n, team in enumerate(heads[1:], 1)}
+        shown = {row[0] for row in rows}
+        others = [f"{number} {team}" for team, number in numbers.items() if team not in shown]
+        caption = "; ".join([*others, "intervals are in the page"])
+        heads = [first, *numbers.values()]
+        rows = [[f"{numbers.get(name, '')} {name}".lstrip(), *cells] for name, *cells in rows]
+        rows = [[name, *(cell.split(" [")[0] for cell in cells)] for name, *cells in rows]
+    title = f"{result.env}: rows play {first}, columns play {second}"
+    table = RichTable(*heads, title=title, caption=caption)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
