@@ -53,6 +53,7 @@ TOYS = {
         30,
         {
             "ippo": {"share": "all"},
+            "ppo": {"share": "agent"},
             "mappo": {"share": "agent"},
             "ia2c": {"share": "agent"},
             "iql": {"share": "agent", "network": "mlp", "reward": "own"},
@@ -206,6 +207,11 @@ def test_learns(toy, algorithm):
     np.testing.assert_allclose(played.returns.mean(), best, rtol=0.02)
     if loop.collector.spec.has_win:
         assert played.won.mean() >= 0.97
+
+
+def test_every_algorithm_has_a_toy_to_learn():
+    learners = {name for name in registry.algorithms() if name not in ("random", "heuristic")}
+    assert learners == {algorithm for _, algorithm in CASES}
 
 
 def test_coma_learns_from_a_replay():
