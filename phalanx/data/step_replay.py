@@ -72,6 +72,17 @@ def as_episodes(steps: Transition) -> Episodes:
     )
 
 
+def written(kept: Array, rows: Array, new: Array) -> Array:
+    """`kept` (C, ...) with `new` (T, ...) in these rows, (T,).
+
+    A single row is written twice: XLA makes something else of a write of one row, for which it copies the
+    whole buffer several times on a CPU, in programs that make a single update.
+    """
+    if len(new) == 1:
+        rows, new = (jnp.concatenate([x, x]) for x in (rows, new))
+    return kept.at[rows].set(new)
+
+
 class StepReplay:
     """The last `capacity` steps over all environments, sampled as sequences of `length`.
 
@@ -137,7 +148,7 @@ class StepReplay:
             highest = jnp.where(buffer.filled > 0, priority.max(), 1.0)
             priority = priority.at[where].set(highest)
         return Steps(
-            kept=jax.tree.map(lambda kept, new: kept.at[where].set(new), buffer.kept, rollout),
+            kept=jax.tree.map(lambda kept, new: written(kept, where, new), buffer.kept, rollout),
             row=(buffer.row + length) % rows,
             filled=jnp.minimum(buffer.filled + length, rows),
             priority=priority,
