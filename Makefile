@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 
 demo: setup
 	@rm -rf results/demo
-	$(BIN)/phalanx train mappo battle/3m --steps 5e5 --out results/demo
+	$(BIN)/phalanx train mappo battle/3m --steps 3e5 --out results/demo
 	$(BIN)/phalanx plot results/demo
 	@echo
 	@echo "The scripted team that SMAC brings along, and the trained one, 256 battles each:"

@@ -31,25 +31,28 @@ class Plan(NamedTuple):
 
 
 MAPPO = {"mappo": "mappo battle/MAP"}
+MANY_STARTS = {"mappo_512": "mappo battle/MAP --env.starts 512"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
+TWO_MILLION = "--steps 2e6 --seeds 8 --envs 256 --eval-every 2e5 --save-every 2e6"
 FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
 TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
-    "super_hard": Plan(MAPPO, "27m_vs_30m MMM2", FIVE_MILLION),
-    "super_hard_long": Plan(MAPPO, "6h_vs_8z corridor 3s5z_vs_3s6z", TEN_MILLION),
-    "hard": Plan(
-        MAPPO, "25m bane_vs_bane 2c_vs_64zg 10m_vs_11m 8m_vs_9m 5m_vs_6m 3s_vs_5z 3s_vs_4z", FIVE_MILLION
-    ),
-    "hard_long": Plan(MAPPO, "3s5z", TEN_MILLION),
+    "super_hard": Plan(MAPPO, "27m_vs_30m MMM2 corridor 3s5z_vs_3s6z", FIVE_MILLION),
+    "super_hard_long": Plan(MAPPO, "6h_vs_8z", TEN_MILLION),
+    "hard": Plan(MAPPO, "10m_vs_11m 8m_vs_9m 5m_vs_6m 3s5z 3s_vs_5z", FIVE_MILLION),
+    "hard_short": Plan(MAPPO, "25m bane_vs_bane 2c_vs_64zg 3s_vs_4z", TWO_MILLION),
     "easy": Plan(
         MAPPO,
-        "MMM 8m so_many_baneling 3s_vs_3z 2m_vs_1z 3m 2m_vs_1m",
-        "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6",
+        "MMM 8m 2s3z so_many_baneling 3s_vs_3z 2m_vs_1z 3m 2m_vs_1m",
+        "--steps 2e6 --seeds 8 --envs 256 --eval-every 1e5 --save-every 2e6",
     ),
-    "easy_long": Plan(MAPPO, "2s3z 2s_vs_1sc", FIVE_MILLION),
-    "easy_longer": Plan(MAPPO, "1c3s5z", TEN_MILLION),
+    "easy_short": Plan(MAPPO, "1c3s5z", TWO_MILLION),
+    "easy_long": Plan(MAPPO, "2s_vs_1sc", FIVE_MILLION),
+    "many_starts": Plan(MANY_STARTS, "2s3z 2s_vs_1sc", FIVE_MILLION),
+    "many_starts_long": Plan(MANY_STARTS, "3s5z 1c3s5z corridor 3s5z_vs_3s6z", TEN_MILLION),
+    "many_starts_short": Plan(MANY_STARTS, "3m 8m MMM", "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6"),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",
@@ -63,7 +66,13 @@ PLANS = {
     "value_long": Plan(
         {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
     ),
-    "value_hard": Plan(QMIX, "5m_vs_6m", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_hard": Plan(QMIX, "5m_vs_6m", "--steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6"),
+    "value_super_hard": Plan(QMIX, "6h_vs_8z", "--steps 4e6 --seeds 8 --eval-every 5e5 --save-every 4e6"),
+    "value_large_batch": Plan(
+        {"qmix": "qmix battle/MAP --preset battle_hard"},
+        "2s3z",
+        "--steps 1e6 --seeds 8 --eval-every 2e5 --save-every 1e6",
+    ),
     "value_kite": Plan(
         {"qmix_signed": "qmix battle/MAP --env.reward signed"},
         "3s_vs_5z",

@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
+CROSSPLAY = HERE / "data" / "crossplay.json"
 SEARCH = HERE / "data" / "mappo_search.json"
 PUBLISHED = HERE / "data" / "published_mappo.json"
 DISTIL = HERE / "data" / "distil.json"
@@ -192,9 +193,51 @@ def wins() -> str:
     )
 
 
+def many_starts() -> str:
+    """How often MAPPO wins if battles begin from one of 512 starts, beside the map's own."""
+    rows = json.loads(WINS.read_text())
+    one = {row["map"]: row["wins"] for row in rows if row["arm"] == "mappo"}
+    return table(
+        ["battle", "steps a seed", "wins % of each seed", "median", "median with one start", "seconds"],
+        [
+            [
+                f"`{row['map']}`",
+                _steps(row),
+                _percents(row["wins"]),
+                f"{100 * median(row['wins']):.0f}",
+                f"{100 * median(one[row['map']]):.0f}",
+                str(row["seconds"]),
+            ]
+            for row in sorted(rows, key=lambda row: row["map"].lower())
+            if row["arm"] == "mappo_512"
+        ],
+    )
+
+
+def crossplay() -> str:
+    """Teams trained against four kinds of opponents, and scripts, against each other."""
+    trained, others = ("script", "self", "past", "pool"), ("random", "heuristic", "the game's script")
+    rows = [
+        [f"`{battle}`", arm]
+        + [f"{100 * of['games'][f'{arm} | {enemy}'][0]:.0f}" for enemy in (*trained, *others)]
+        + ["{:+} [{:+}, {:+}]".format(*of["ratings"][arm])]
+        for battle, of in json.loads(CROSSPLAY.read_text())["battles"].items()
+        for arm in trained
+    ]
+    return table(["battle", "trained against", *trained, *others, "rating"], rows)
+
+
+def predators(world: str) -> str:
+    """Mean returns of the predators of a particle world and of the prey that they meet."""
+    games = json.loads(CROSSPLAY.read_text())["worlds"][world]
+    hunters, prey = (list(dict.fromkeys(name.split(" | ")[side] for name in games)) for side in (0, 1))
+    rows = [[one] + ["{:g} / {:g}".format(*games[f"{one} | {other}"]) for other in prey] for one in hunters]
+    return table(["trained against", *(f"{other} prey" for other in prey)], rows)
+
+
 def _class(row: dict[str, Any]) -> str:
     """SMAC's class of a map, from the name of the plan."""
-    return re.sub("_long(er)?$", "", row["plan"]).replace("_", " ")
+    return re.sub("_(short|long)$", "", row["plan"]).replace("_", " ")
 
 
 def _interval(row: dict[str, Any]) -> str:
@@ -236,11 +279,12 @@ def others() -> str:
     """How often the other algorithms win."""
     rows = [row for row in json.loads(WINS.read_text()) if row["plan"] == "others"]
     return table(
-        ["algorithm", "battle", "steps a seed", "wins % of each seed", "seconds", "command"],
+        ["algorithm", "battle", "rules", "steps a seed", "wins % of each seed", "seconds", "command"],
         [
             [
                 f"`{row['arm']}`",
                 f"`{row['map']}`",
+                str(row["rules"]),
                 _steps(row),
                 _percents(row["wins"]),
                 str(row["seconds"]),
@@ -276,6 +320,7 @@ def values() -> str:
         [
             "battle",
             "algorithm",
+            "rules",
             "steps a seed",
             "wins % of each seed",
             "median",
@@ -286,6 +331,7 @@ def values() -> str:
             [
                 f"`{row['map']}`",
                 f"`{row['arm']}`",
+                str(row["rules"]),
                 _steps(row),
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",
@@ -326,12 +372,18 @@ def _percents(shares: list[float]) -> str:
 PAGES = {
     "results.md": {
         "wins": wins,
+        "many starts": many_starts,
         "others": others,
         "distil": distil,
         "values": values,
         "value returns": value_returns,
     },
     "search.md": {"search": search},
+    "opponents.md": {
+        "crossplay": crossplay,
+        "tag": lambda: predators("mpe/simple_tag"),
+        "adversary": lambda: predators("mpe/simple_adversary").replace("prey", "good team"),
+    },
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},
 }

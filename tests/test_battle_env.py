@@ -1,5 +1,6 @@
 """Battles as environments: starts, enemies, rewards, and what must hold whatever is played."""
 
+import math
 from functools import cache
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 from conftest import LONG
 
+import phalanx
 from phalanx import registry
 from phalanx.envs import battle
 from phalanx.envs.batching import batch_last, fold, fold_at_once, fold_in_turn
 from phalanx.envs.battle import spawn
 from phalanx.envs.battle.env import Battle
 from phalanx.envs.battle.scenarios import RACES, SCENARIOS, V2_TEAMS
-from phalanx.envs.battle.units import unit_types
+from phalanx.envs.battle.units import LOOPS_PER_SECOND, unit_types
 from phalanx.envs.battle.world import NOBODY, Orders, World, nearest, nearest_index
 from phalanx.envs.wrappers import prepare
 from phalanx.registry import make_env
@@ -81,7 +83,7 @@ def test_types_for_sharing():
 
 @pytest.mark.parametrize("name", ["3m", "MMM", "corridor", "so_many_baneling", "2c_vs_64zg", "bane_vs_bane"])
 def test_starts_are_tight_blobs_of_units_that_do_not_overlap(name):
-    env = Battle(name)
+    env = Battle(name, starts=64)
     starts, world = env._starts, env._world
     types = [world.types[k] for k in world.kinds]
     body = np.array([unit.body for unit in types])
@@ -93,7 +95,7 @@ def test_starts_are_tight_blobs_of_units_that_do_not_overlap(name):
         assert (apart[together] > -0.02).all()
         ground = plane == 0
         assert world.terrain.walkable[x[ground].astype(int), y[ground].astype(int)].all()
-    assert len(np.unique(starts.x.sum(1))) > spawn.STARTS // 2, "starts differ"
+    assert len(np.unique(starts.x.sum(1))) > 32, "starts differ"
     ours = starts.x[:, : world.allies]
     kinds = np.array(world.kinds)[: world.allies]
     for kind in set(kinds):
@@ -114,24 +116,48 @@ def test_starts_do_not_depend_on_how_a_processor_rounds(name, monkeypatch):
     def rounded(function):
         return lambda *args: (exact := function(*args)) * (1 + 1e-12 * rng.uniform(-1, 1, np.shape(exact)))
 
-    for function in ("hypot", "sqrt", "cos", "sin", "square"):
+    for function in ("hypot", "sqrt", "cos", "sin", "square", "arctan2"):
         monkeypatch.setattr(np, function, rounded(getattr(np, function)))
     for here, there in zip(expected, starts(), strict=True):
         np.testing.assert_allclose(here, there, atol=1e-5)
 
 
-def test_battles_can_all_begin_alike():
+def test_battles_begin_alike_unless_more_starts_are_asked_for():
     def places(**options):
         env = Battle("3m", **options)
         states = jax.vmap(lambda key: env.reset(key)[0].units.x)(jax.random.split(jax.random.key(0), 32))
         return np.unique(np.asarray(states), axis=0)
 
-    one = places(starts=1)
-    assert len(one) == 1
-    assert not np.allclose(one, places(starts=1, start_seed=1))
-    assert 2 <= len(places(starts=3)) <= 3
+    own = places()
+    assert len(own) == 1
+    three, others = places(starts=3), places(starts=3, start_seed=1)
+    assert len(three) == len(others) == 3
+    assert sum(any((place == other).all() for other in others) for place in three) == 1, "only the map's own"
+    assert any((own[0] == place).all() for place in three)
+    with pytest.raises(phalanx.PhalanxError, match="start_seed is for random initial states"):
+        Battle("3m", start_seed=1)
     assert {"starts", "start_seed"} <= set(registry.env_options("battle/3m", []))
     assert not {"starts", "start_seed"} & set(registry.env_options("battle/v2_terran_5_vs_5", []))
+
+
+def test_in_its_own_start_both_sides_stand_in_the_same_pattern():
+    """A slow twin: each marine at the free spot nearest to its squad's place, ties from the east on."""
+    env = Battle("8m")
+    (squad,), (other,) = env._scenario.squads
+    apart = 2 * env._world.types[0].body + spawn.GAP
+    steps = [(i, j) for i in range(-30, 31) for j in range(-30, 31)]
+    points = [(spawn.LATTICE * (i + j / 2), spawn.LATTICE * 0.75**0.5 * j) for i, j in steps]
+    points.sort(key=lambda at: (round(math.hypot(*at), 6), round(math.atan2(at[1], at[0]) % math.tau, 6)))
+    placed: list[tuple[float, float]] = []
+    while len(placed) < 8:
+        placed.append(next(p for p in points if all(math.dist(p, q) >= apart - 1e-9 for q in placed)))
+    starts, loop = env._starts, spawn.LOOPS_BEFORE / LOOPS_PER_SECOND
+    ours = np.array(sorted(placed)) + squad.place
+    np.testing.assert_allclose(np.stack([starts.x[0], starts.y[0]], 1)[:8], ours, atol=1e-5)
+    theirs = np.array(placed) + other.place
+    way = starts.goal[0] - theirs
+    theirs += way / np.hypot(*way.T)[:, None] * env._world.types[0].speed * loop
+    np.testing.assert_allclose(np.stack([starts.x[0], starts.y[0]], 1)[8:], theirs, atol=1e-4)
 
 
 # Enemies

@@ -22,10 +22,11 @@ from phalanx.envs.battle.orders import ally_orders
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
 from phalanx.envs.battle.world import NOBODY, Params, Units, World, start
+from phalanx.errors import PhalanxError
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
-# Raised when battles go another way: 2, enemies keep a target while their weapon reaches it; 3, other starts.
-RULES = 3
+# Raised when battles go another way: 2, enemies keep targets in reach; 3, other starts; 4, one start a map.
+RULES = 4
 
 
 class BattleState(NamedTuple):
@@ -75,9 +76,7 @@ class Battle(Env):
     reward_scale_rate: float = option(20.0, "scaled return of a clean victory", above=0)
     obs_last_action: bool = option(False, "observe the last actions of visible allies")
     obs_timestep: bool = option(False, "observe the time (step / time limit)")
-    open_loop: bool = option(
-        False, "observe only the time (step / time limit); action masks stay as they are"
-    )
+    open_loop: bool = option(False, "observe only the time (step / time limit); action masks stay")
     obs_pathing: bool = option(False, "observe which of 8 surrounding cells are walkable")
     obs_height: bool = option(False, "observe the height of 9 cells around the agent")
     obs_all_health: bool = option(True, "observe the health and shields of others")
@@ -88,14 +87,15 @@ class Battle(Env):
         "global", "global: SMAC's state; agent: agent-specific states, as in MAPPO's paper"
     )
     starts: int = option(
-        spawn.STARTS,
-        "number of initial states; with 1 all battles start from the same state",
-        at_least=1,
-        at_most=4096,
+        1, "number of initial states: the map's own, the rest random", at_least=1, at_most=4096
     )
-    start_seed: int = option(0, "seed of the initial states", at_least=0)
+    start_seed: int = option(0, "seed of the random initial states", at_least=0)
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
+
+    def __post_init__(self):
+        if self.starts == 1 and self.start_seed:
+            raise PhalanxError("start_seed is for random initial states: set --env.starts to 2 or more")
 
     # What stays the same
 
@@ -235,7 +235,7 @@ class Battle(Env):
 
     def _which(self, key: Array) -> Array:
         """The index of the initial state with which a battle begins."""
-        return jax.random.randint(key, (), 0, self.starts)
+        return jax.random.randint(key, (), 0, n) if (n := len(self._starts.x)) > 1 else jnp.int32(0)
 
     def created(self, key: Array) -> Array:
         """(A,) int32: the allies of `reset(key)` in the order in which they were created, as enemies are."""

@@ -1,9 +1,10 @@
 """Initial positions of units.
 
 The game creates a squad's units at one point, each moved to the nearest free spot, so that they form a tight
-cluster. How it breaks ties is not known. Here the spots lie on a fine lattice with a random rotation, and
-ties are broken at random. `STARTS` initial states ("starts") are computed in advance, each with another
-rotation. A battle draws one of them at random, which costs almost nothing.
+cluster. How it breaks ties is not known. Here the spots lie on a fine hexagonal lattice. In a map's own
+initial state ("start") one axis of the lattice points east and ties are broken counter-clockwise from there,
+for both sides alike. More starts can be asked for: in these the lattice has a random rotation, and ties are
+broken at random. All are computed in advance, and a battle draws one of them, which costs almost nothing.
 
 Starts are the same on every machine: distances are compared as integers, and nothing depends on how a sine or
 a matrix product is rounded.
@@ -18,11 +19,11 @@ from phalanx.envs.battle.scenarios import Scenario, Squad
 from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, LOOPS_PER_SECOND, UnitType
 
-STARTS = 512
 LOOPS_BEFORE = 2  # SMAC lets the game run this long before its first observation
 LATTICE, REACH = 0.2, 7.0
 GAP = 0.01
 DRAWS = 2**16  # of what orders points at the same distance
+GOALS = 64
 
 
 class Starts(NamedTuple):
@@ -61,14 +62,18 @@ def _steps() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return i[order], j[order], square[order]
 
 
-def lattice(rng: np.random.Generator, reach: float = REACH) -> Lattice:
-    """One that is turned at random; points at the same distance are in a random order."""
+def lattice(rng: np.random.Generator | None, reach: float = REACH) -> Lattice:
+    """With `rng`, one that is rotated at random, with points at the same distance in a random order."""
     i, j, square = _steps()
     count = int(np.searchsorted(square, (min(reach, REACH) / LATTICE) ** 2))
-    draw = rng.integers(0, DRAWS, count)
-    order = np.argsort(square[:count].astype(np.int64) * DRAWS + draw, kind="stable")
-    i, j = i[order], j[order]
+    i, j, square = i[:count], j[:count], square[:count].astype(np.int64)
     x, y = LATTICE * (i + 0.5 * j), LATTICE * np.sqrt(0.75) * j
+    if rng is None:
+        # Points at the same distance are degrees apart, so it does not matter how their angles are rounded.
+        order = np.lexsort([np.arctan2(y, x) % (2 * np.pi), square])
+        return Lattice(i[order], j[order], x[order], y[order])
+    order = np.argsort(square * DRAWS + rng.integers(0, DRAWS, count), kind="stable")
+    i, j, x, y = i[order], j[order], x[order], y[order]
     c, s = _direction(rng)
     return Lattice(i, j, c * x + s * y, c * y - s * x)
 
@@ -83,7 +88,7 @@ def _direction(rng: np.random.Generator) -> np.ndarray:
 
 
 def pack(
-    squads: list[Squad], types: dict[str, UnitType], terrain: Terrain, rng: np.random.Generator
+    squads: list[Squad], types: dict[str, UnitType], terrain: Terrain, rng: np.random.Generator | None
 ) -> np.ndarray:
     """(n, 2): each unit, in order of creation, at the free walkable spot nearest to its squad's place."""
     placed: list[tuple[UnitType, float, float]] = []
@@ -109,38 +114,47 @@ def pack(
 
 
 def starts(
-    scenario: Scenario, types: dict[str, UnitType], terrain: Terrain, count: int = STARTS, seed: int = 0
+    scenario: Scenario, types: dict[str, UnitType], terrain: Terrain, count: int = 1, seed: int = 0
 ) -> Starts:
-    """Make `count` possible beginnings of a scenario; always the same ones for a seed."""
+    """Make `count` possible beginnings of a scenario: the map's own, and others, the same ones for a seed.
+
+    Where the map's script draws the enemies' goal, its own start is there once for each of `GOALS` goals.
+    """
     rng = np.random.default_rng(seed)
+    goals = (np.arange(GOALS) + 0.5) / GOALS if scenario.march == "between" else [0.5]
+    own = [_start(scenario, types, terrain, None, along) for along in goals]
+    drawn = [_start(scenario, types, terrain, rng, rng.uniform()) for _ in range(count - 1)]
+    *places, created = (np.array(each) for each in zip(*own, *drawn, strict=True))
+    x, y, goal = (each.astype(np.float32) for each in places)
+    return Starts(x, y, goal, created.astype(np.int32))
+
+
+def _start(
+    scenario: Scenario,
+    types: dict[str, UnitType],
+    terrain: Terrain,
+    rng: np.random.Generator | None,
+    along: float,
+) -> tuple[np.ndarray, ...]:
+    """Where units stand, where enemies march to, and in which order allies were created: see `Starts`."""
     allies, enemies = scenario.squads
-    ally_kinds = [squad.kind for squad in allies for _ in range(squad.count)]
-    speeds = np.array([types[squad.kind].speed for squad in enemies for _ in range(squad.count)])
-    xs, ys, goals, created = [], [], [], []
-    for _ in range(count):
-        ours = pack(allies, types, terrain, rng)
-        rank = [INDEX_ORDER.index(kind) for kind in ally_kinds]
-        order = np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))
-        ours = ours[order]
-        theirs = pack(enemies, types, terrain, rng)
-        goal = _goal(scenario, rng)
-        if scenario.march not in ("hunt", "stay"):
-            theirs = _walk(theirs, goal, speeds * LOOPS_BEFORE / LOOPS_PER_SECOND, terrain)
-        x, y = np.concatenate([ours, theirs]).T
-        xs.append(x)
-        ys.append(y)
-        goals.append(goal)
-        created.append(np.argsort(order))
-    x, y, goal = (np.array(each, np.float32) for each in (xs, ys, goals))
-    return Starts(x, y, goal, np.array(created, np.int32))
+    ours = pack(allies, types, terrain, rng)
+    rank = [INDEX_ORDER.index(squad.kind) for squad in allies for _ in range(squad.count)]
+    order = np.lexsort(np.stack([ours[:, 1], ours[:, 0], rank]))
+    theirs = pack(enemies, types, terrain, rng)
+    goal = _goal(scenario, along)
+    if scenario.march not in ("hunt", "stay"):
+        speeds = np.array([types[squad.kind].speed for squad in enemies for _ in range(squad.count)])
+        theirs = _walk(theirs, goal, speeds * LOOPS_BEFORE / LOOPS_PER_SECOND, terrain)
+    return *np.concatenate([ours[order], theirs]).T, goal, np.argsort(order)
 
 
-def _goal(scenario: Scenario, rng: np.random.Generator) -> np.ndarray:
+def _goal(scenario: Scenario, along: float) -> np.ndarray:
     if isinstance(scenario.march, tuple):
         return np.array(scenario.march)
     places = np.array([squad.place for squad in scenario.squads[0]])
     if scenario.march == "between":
-        return places[0] + rng.uniform() * (places[-1] - places[0])
+        return places[0] + along * (places[-1] - places[0])
     return places.mean(axis=0)
 
 
