@@ -23,7 +23,11 @@ SHORTER = {
     r"--best-response \S+": "--best-response 1024",
     r"battle/3m": "switch/2",
 }
-GAME = {r"battle/3m": "game/rock_paper_scissors", r" heuristic script ": " random "}
+GAME = {
+    r"battle/3m": "game/rock_paper_scissors",
+    r" heuristic script ": " random ",
+    r" --env.starts \d+": "",
+}
 
 
 @pytest.fixture(scope="module")

@@ -62,8 +62,8 @@ def start_of(seed):
 
 @pytest.fixture(scope="module")
 def battle():
-    """Two battles of an untrained team, and the team's set-up."""
-    this, policies = api.untrained("ippo", "battle/2m_vs_1m", {})
+    """Two battles of an untrained team from random starts, and the team's set-up."""
+    this, policies = api.untrained("ippo", "battle/2m_vs_1m", {"starts": 64})
     params = jax.tree.map(lambda p: p[0], policies)
     play = playback.player(this.env, this.algorithm, 2, greedy=True, film=True)
     played = play(params, start_of(7))
