@@ -89,7 +89,7 @@ PLANS = {
         "--steps 1e6 --seeds 3 --envs 64 --batch-steps 512 --gradient-steps 2 --episodes 32 --buffer 512 "
         "--eval-every 1e5 --save-every 1e6",
     ),
-    "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 2e6 --seeds 3"),
+    "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 5e5 --seeds 3"),
 }
 
 
