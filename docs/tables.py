@@ -172,14 +172,13 @@ def wins() -> str:
     classes = ["easy", "hard", "super hard"]
     rows = [(_class(row), row) for row in json.loads(WINS.read_text()) if row["arm"] == "mappo"]
     rows.sort(key=lambda row: (classes.index(row[0]), row[1]["map"].lower()))
-    head = ["battle", "class", "rules", "steps a seed", "wins % of each seed", "median", "mean (95 %)"]
+    head = ["battle", "class", "steps a seed", "wins % of each seed", "median", "mean (95 %)"]
     return table(
         [*head, "published", "verdict", "seconds"],
         [
             [
                 f"`{row['map']}`",
                 group,
-                str(row["rules"]),
                 _steps(row),
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",
@@ -366,7 +365,8 @@ def _steps(row: dict[str, Any]) -> str:
 
 
 def _percents(shares: list[float]) -> str:
-    return ", ".join(f"{100 * share:.0f}" for share in shares)
+    numbers = [f"{100 * share:.0f}" for share in shares]
+    return ", ".join(numbers) if len(set(numbers)) > 1 else f"{numbers[0]} ({len(numbers)} seeds)"
 
 
 PAGES = {
