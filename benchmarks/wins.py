@@ -55,8 +55,13 @@ PLANS = {
     "many_starts_short": Plan(MANY_STARTS, "3m 8m MMM", "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6"),
     "value_easy": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
-        "8m 2s3z 3s_vs_3z 3m 2m_vs_1m",
+        "8m 2s3z 3s_vs_3z 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
+    ),
+    "value_small": Plan(
+        {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
+        "3m",
+        "--steps 5e5 --seeds 3 --save-every 5e5",
     ),
     "value_turns": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},

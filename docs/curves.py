@@ -20,7 +20,7 @@ PAGES |= {name: [name] for name in ("mappo_distil", "qmix", "vdn")}
 def runs(battle: str) -> dict[str, dict[str, Any]]:
     """What each algorithm did on one battle, by `benchmarks/wins.py`."""
     rows = json.loads((HERE / "data" / "battle_wins.json").read_text())
-    return {row["arm"]: row for row in rows if row["map"] == battle}
+    return {row["arm"]: row for row in rows if row["map"] == battle and row["arm"] != "mappo_512"}
 
 
 def draw(page: str, battle: str = "3m") -> None:
@@ -35,9 +35,9 @@ def draw(page: str, battle: str = "3m") -> None:
         else:
             axes.plot(steps, curves.mean(0), color="#bbbbbb", linewidth=1)
     axes.plot([], [], color="#bbbbbb", linewidth=1, label="the others")
-    axes.set(
-        xlabel="million env steps", ylabel="greedy win rate", ylim=(-0.02, 1.02), title=f"battle/{battle}"
-    )
+    shortest = min(row["steps"][-1] for row in runs(battle).values()) / 1e6
+    axes.set(xlabel="million env steps", ylabel="greedy win rate", title=f"battle/{battle}")
+    axes.set(xlim=(0, shortest), ylim=(-0.02, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(HERE / "images" / f"curve_{page}.png", dpi=110)
