@@ -185,7 +185,7 @@ def fight(env: StarCraft2Env, steps_before: int = 0) -> tuple[float, dict[str, A
 
 def test_wins_pay_and_are_counted():
     env = StarCraft2Env("8m", seed=0)
-    won, battles = 0, 8
+    won, battles = 0, 16
     for _ in range(battles):
         total, info = fight(env)
         won += info["battle_won"]

@@ -93,7 +93,7 @@ class Battle(Env):
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.starts == 1 and self.start_seed:
             raise PhalanxError("start_seed is for random initial states: set --env.starts to 2 or more")
 
