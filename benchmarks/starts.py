@@ -109,9 +109,13 @@ def compare_patterns(battles: int) -> None:
         keys = jnp.stack([drawn[np.flatnonzero(which == start)[:battles]] for start in range(len(PATTERNS))])
         found.append(100 * win_rates(battle, keys))
     away = np.abs(np.array(found).T - list(GAME.values())).mean(1)
-    print("| away | enemies | turned | first | direction |", " | ".join(GAME), "|")
+    print("| " + " | ".join(["away", *Pattern._fields, *GAME]) + f" |\n|{'---|' * (5 + len(GAME))}")
     for k in np.argsort(away):
-        print(f"| {away[k]:.0f} |", *PATTERNS[k], "|", *(f"{rates[k]:.0f}" for rates in found))
+        print(
+            f"| {away[k]:.0f} | "
+            + " | ".join([*map(str, PATTERNS[k]), *(f"{r[k]:.0f}" for r in found)])
+            + " |"
+        )
 
 
 def main() -> None:
