@@ -34,6 +34,11 @@ MAPPO = {"mappo": "mappo battle/MAP"}
 MANY_STARTS = {"mappo_512": "mappo battle/MAP --env.starts 512"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
+QMIX_LARGE_BATCH = {"qmix": "qmix battle/MAP --preset battle_hard"}
+IPPO = {"ippo": "ippo battle/MAP"}
+# As many gradient steps for each env step as the presets have, with a replay that fits 8 seeds on one device.
+HALF = "--envs 64 --batch-steps 1024 --gradient-steps 4 --buffer 1100"
+QUARTER = "--envs 32 --batch-steps 512 --gradient-steps 2 --buffer 560"
 TWO_MILLION = "--steps 2e6 --seeds 8 --envs 256 --eval-every 2e5 --save-every 2e6"
 FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
 TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
@@ -54,8 +59,8 @@ PLANS = {
     "many_starts_long": Plan(MANY_STARTS, "3s5z 1c3s5z corridor 3s5z_vs_3s6z", TEN_MILLION),
     "many_starts_short": Plan(MANY_STARTS, "3m 8m MMM", "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6"),
     "value_easy": Plan(
-        {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
-        "8m 2s3z 3s_vs_3z 2m_vs_1m",
+        {"qmix": "qmix battle/MAP"},
+        "3s_vs_3z 2m_vs_1m",
         "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
     "value_small": Plan(
@@ -68,31 +73,57 @@ PLANS = {
         "2s_vs_1sc",
         "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000",
     ),
-    "value_long": Plan(
-        {"vdn": "vdn battle/MAP"}, "2s3z", "--steps 2e6 --seeds 3 --save-every 2e6 --buffer 5000"
+    "value_vdn": Plan(
+        {"vdn": "vdn battle/MAP"},
+        "8m 2s3z 3s_vs_3z 5m_vs_6m 8m_vs_9m",
+        "--steps 1e6 --seeds 5 --eval-every 2e5 --save-every 1e6",
     ),
     "value_hard": Plan(QMIX, "5m_vs_6m", "--steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6"),
+    "value_hard_short": Plan(
+        QMIX, "8m_vs_9m", f"{HALF} --steps 2e6 --seeds 8 --eval-every 5e5 --save-every 2e6"
+    ),
     "value_super_hard": Plan(QMIX, "6h_vs_8z", "--steps 4e6 --seeds 8 --eval-every 5e5 --save-every 4e6"),
     "value_large_batch": Plan(
-        {"qmix": "qmix battle/MAP --preset battle_hard"},
-        "2s3z",
-        "--steps 1e6 --seeds 8 --eval-every 2e5 --save-every 1e6",
+        QMIX_LARGE_BATCH, "2s3z", "--steps 1e6 --seeds 8 --eval-every 2e5 --save-every 1e6"
+    ),
+    "value_large_batch_short": Plan(
+        QMIX_LARGE_BATCH, "8m", f"{HALF} --steps 6e5 --seeds 8 --eval-every 2e5 --save-every 6e5"
     ),
     "value_kite": Plan(
         {"qmix_signed": "qmix battle/MAP --env.reward signed"},
         "3s_vs_5z",
-        "--steps 5e6 --seeds 3 --eval-every 2.5e5 --save-every 5e6",
+        "--envs 128 --buffer 2048 --steps 3.5e6 --seeds 8 --eval-every 5e5 --save-every 3.5e6",
     ),
     "value_plain": Plan(QMIX_STEADY, "3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
-    "value_mixed": Plan(QMIX, "MMM2", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "value_mixed": Plan(
+        QMIX, "MMM2 3s5z_vs_3s6z", f"{HALF} --steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6"
+    ),
+    "value_mixed_short": Plan(
+        QMIX, "3s5z", f"{HALF} --steps 2e6 --seeds 8 --eval-every 5e5 --save-every 2e6"
+    ),
+    "value_mixed_shorter": Plan(
+        QMIX, "1c3s5z", f"{HALF} --steps 1.5e6 --seeds 8 --eval-every 5e5 --save-every 1.5e6"
+    ),
     "value_large": Plan(
-        QMIX_STEADY, "2c_vs_64zg", "--steps 4e6 --seeds 3 --eval-every 2.5e5 --save-every 4e6"
+        QMIX, "corridor", f"{QUARTER} --steps 2.5e6 --seeds 8 --eval-every 5e5 --save-every 2.5e6"
+    ),
+    "value_large_short": Plan(
+        QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
+    ),
+    "value_large_shorter": Plan(
+        QMIX, "bane_vs_bane", f"{QUARTER} --steps 2e5 --seeds 5 --eval-every 5e4 --save-every 2e5"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,
         "bane_vs_bane",
         "--steps 1e6 --seeds 3 --envs 64 --batch-steps 512 --gradient-steps 2 --episodes 32 --buffer 512 "
         "--eval-every 1e5 --save-every 1e6",
+    ),
+    "ippo": Plan(IPPO, "8m 2s3z MMM", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"),
+    "ippo_long": Plan(
+        IPPO,
+        "5m_vs_6m 3s5z MMM2 corridor",
+        "--envs 256 --steps 5e6 --seeds 5 --eval-every 5e5 --save-every 5e6",
     ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 5e5 --seeds 3"),
 }

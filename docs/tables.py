@@ -276,7 +276,8 @@ def search() -> str:
 
 def others() -> str:
     """How often the other algorithms win."""
-    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] == "others"]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in ("others", "ippo", "ippo_long")]
+    rows.sort(key=lambda row: (row["arm"], row["map"].lower()))
     return table(
         ["algorithm", "battle", "rules", "steps a seed", "wins % of each seed", "seconds", "command"],
         [
@@ -324,6 +325,7 @@ def values() -> str:
             "wins % of each seed",
             "median",
             "QMIX, published",
+            "verdict",
             "seconds",
         ],
         [
@@ -335,6 +337,9 @@ def values() -> str:
                 _percents(row["wins"]),
                 f"{100 * median(row['wins']):.0f}",
                 str(published.get(row["map"], "-")),
+                _verdict(100 * median(row["wins"]), published.get(row["map"]))
+                if "qmix" in row["arm"]
+                else "-",
                 str(row["seconds"]),
             ]
             for row in sorted(rows, key=lambda row: (row["map"].lower(), row["arm"], row["steps"][-1]))
