@@ -15,7 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from phalanx.ops.parts import by_part, split
+from phalanx.ops.programs import unroll
 from phalanx.types import Array, EnvSpec, Observation, Picture, Transition
+
+UNROLL = 16  # at most so many steps are counted one after the other; see `unroll`
 
 
 class Episodes(NamedTuple):
@@ -136,7 +139,7 @@ def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
         return onward, (place, step)
 
     (place, step), (places_at, steps_at) = jax.lax.scan(
-        count, (replay.place, replay.step), (rollout.first, over)
+        count, (replay.place, replay.step), (rollout.first, over), unroll=unroll(min(UNROLL, len(over)))
     )
     env = jnp.broadcast_to(jnp.arange(over.shape[1]), over.shape)
     at_end = jnp.where(over, places_at, places)  # beyond the ring: dropped

@@ -33,7 +33,8 @@ from phalanx.ops.programs import unroll
 from phalanx.types import Array
 
 LOOPS = 8  # game loops in an env step
-UNROLL = 2  # more would gain a fifth in small battles, and compile half as long again
+UNROLL = 2  # game loops that are compiled one after the other, on a GPU
+FEW_PAIRS = 2**16  # of units: up to so many, kernels take longer to launch than to run, so all are unrolled
 JITTER = (-1.0, 2.0)  # loops, added to each cooldown
 
 
@@ -57,7 +58,8 @@ def advance(
     def loop(units: Units, _: None) -> tuple[Units, None]:
         return _loop(world, params, contact, noticed, orders, jitter, units), None
 
-    return jax.lax.scan(loop, units, None, loops, unroll=unroll(min(UNROLL, loops)))[0]
+    few = world.n * units.x.size <= FEW_PAIRS
+    return jax.lax.scan(loop, units, None, loops, unroll=unroll(loops if few else min(UNROLL, loops)))[0]
 
 
 def _loop(world: World, p: Params, contact: Any, sees: Any, orders: Orders, jitter: Array, u: Units) -> Units:
