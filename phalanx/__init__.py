@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 faults.avoid()
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "Callback",
     "EarlyStopping",
