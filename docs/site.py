@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: links to files of the repository, replays within pages, and formulas."""
+"""What MkDocs cannot do by itself: pages and files from outside of docs/, replays within pages, and formulas."""
 
 import html
 import re
@@ -14,6 +14,7 @@ REPLAY = re.compile(r"<!-- replay (\w+)(?:: (.+?))? -->")  # the name, and what 
 FORMULA = re.compile(r'<(div|span) class="arithmatex">\\[\[(](.*?)\\[\])]</\1>', re.DOTALL)
 SOURCES, REPLAYS = "source", "replays"  # the folders of the site that they are copied to
 MADE = ROOT / "build" / REPLAYS  # where docs/replays.py writes them
+PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # of the repository, and of the site
 
 
 def _linked(page: Path) -> set[str]:
@@ -26,9 +27,18 @@ def _linked(page: Path) -> set[str]:
     }
 
 
+def _page(name: str) -> str:
+    """A page of the repository, with links as docs/ has them."""
+    text = re.sub(r"\]\((?!docs/|https?:|#)", "](../", (ROOT / name).read_text(encoding="utf-8"))
+    return text.replace("](docs/", "](")
+
+
 def on_files(files: Files, config) -> Files:
-    """Add the files that pages link to, and the replays that were made."""
+    """Add pages of the repository, the files that pages link to, and the replays that were made."""
     wanted = {path for page in (ROOT / "docs").rglob("*.md") for path in _linked(page)}
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=_page(name)))
+        wanted |= {path for _, path in LINK.findall(_page(name))}
     for path in sorted(wanted):
         files.append(File.generated(config, f"{SOURCES}/{path}.txt", content=(ROOT / path).read_bytes()))
     for page in sorted(MADE.glob("*.html")):
@@ -42,8 +52,9 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
 
     def copied(match: re.Match) -> str:
         up, path = match.groups()
-        outside = up.count("../") > depth and (ROOT / path).is_file()
-        return f"]({'../' * depth}{SOURCES}/{path}.txt)" if outside else match[0]
+        if up.count("../") <= depth or not (ROOT / path).is_file():
+            return match[0]
+        return f"]({'../' * depth}{PAGES.get(path, f'{SOURCES}/{path}.txt')})"
 
     def shown(match: re.Match) -> str:
         name, caption = match.groups()
