@@ -22,7 +22,7 @@ def names(folder: Path) -> Path:
         "versions": {SCRIPT: SCRIPT},
         "started": SCRIPT,
     }
-    facts["origins"] = {"run": {"env": SCRIPT}}
+    facts["origins"] = {"run": {"env": f"preset {SCRIPT}"}}
     (folder / "run.json").write_text(json.dumps(facts))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     text = "".join(json.dumps(row | {f"eval/{SCRIPT}": 1.0, "__proto__": 2.0}) + "\n" for row in rows)

@@ -32,6 +32,7 @@ def write_run(
     folder.mkdir(parents=True)
     budget = options.pop("steps", int(STEPS[-1]))
     status = options.pop("status", "finished")
+    origins = options.pop("origins", {})
     tables = {
         "run": {"algorithm": algorithm, "env": env, "steps": budget, "seeds": seeds, "seed": first}
         | {"eval_episodes": 32},
@@ -63,6 +64,7 @@ def write_run(
         "git": "abc1234",
         "seeds": list(range(first, first + seeds)),
         "env_version": version,
+        "origins": origins,
         "status": status,
         "seconds": 103.0,
         "final": {which: {"episodes": 256, "seeds": ends} for which in ("last", "best")},
@@ -91,6 +93,21 @@ def test_a_difference_is_said_in_a_sentence(two):
     assert found.verdict(pair) == "mappo is better than ippo: probability of improvement 1.00 [0.79, 1.00]"
     assert found.aggregates["mappo"]["IQM"].value == pytest.approx(0.9, abs=0.04)
     assert found.metric == {"battle/3m": "eval/win_rate", "battle/8m": "eval/win_rate"}
+
+
+def test_arms_with_another_number_of_seeds_or_without_a_preset_are_noted(tmp_path):
+    tuned = {"algorithm": {"lr": "preset mappo/battle_hard", "gamma": "default"}}
+    one = write_run(tmp_path / "one", "mappo", seeds=5, origins=tuned)
+    other = write_run(tmp_path / "other", "ippo", seeds=4, origins={"algorithm": {"lr": "command line"}})
+    assert say(one, other).notes == [
+        "the arms differ in their number of seeds on battle/3m: mappo 5, ippo 4",
+        "only some arms have a preset, which favours them, on battle/3m: mappo mappo/battle_hard, ippo none",
+    ]
+    fair = write_run(tmp_path / "fair", "ippo", seeds=5, origins={"run": {"envs": "preset ippo/battle"}})
+    assert say(one, fair).notes == []
+    evil = write_run(tmp_path / "evil", "ippo", seeds=5, origins={"run": {"envs": ["preset", 1]}})
+    with pytest.raises(PhalanxError, match="not what training writes: see 'origins'"):
+        say(one, evil)
 
 
 def test_what_cannot_be_shown_is_said_too(tmp_path):

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from phalanx.errors import PhalanxError, suggest
-from phalanx.report.compare.fairness import KINDS, env_notes, require_fair, require_one_kind, tuning_notes
+from phalanx.report.compare.fairness import (
+    KINDS,
+    arm_notes,
+    env_notes,
+    require_fair,
+    require_one_kind,
+    tuning_notes,
+)
 from phalanx.report.compare.model import Cell, Comparison
 from phalanx.report.compare.runs import Trained, label, read
 from phalanx.report.compare.sound import number, read_plan
@@ -57,7 +64,7 @@ def compare(
         arm: [run for (mine, _), found in groups.items() if mine == arm for run in found]
         for arm in dict.fromkeys(arms)
     }
-    said = [*notes, *env_notes(by_task), *tuning_notes(by_arm)]
+    said = [*notes, *arm_notes(groups), *env_notes(by_task), *tuning_notes(by_arm)]
     return Comparison(title, cells, chosen, bounds or {}, said, control, threshold)
 
 

@@ -74,3 +74,26 @@ def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
         for task, runs in by_task.items()
         if (found := differences(runs, ("env",)))
     ]
+
+
+def arm_notes(groups: Mapping[tuple[str, str], Sequence[Trained]]) -> list[str]:
+    """Report tasks on which arms differ in their number of seeds, or only some of them have a preset."""
+    said: list[str] = []
+    for task in dict.fromkeys(task for _, task in groups):
+        arms = {arm: runs for (arm, where), runs in groups.items() if where == task}
+        seeds = {arm: len({row["seed"] for run in runs for row in run.rows}) for arm, runs in arms.items()}
+        if len(set(seeds.values())) > 1:
+            numbers = ", ".join(f"{arm} {number}" for arm, number in seeds.items())
+            said.append(f"the arms differ in their number of seeds on {task}: {numbers}")
+        presets = {arm: _presets(runs) for arm, runs in arms.items()}
+        if any(presets.values()) and not all(presets.values()):
+            listed = ", ".join(f"{arm} {' and '.join(found) or 'none'}" for arm, found in presets.items())
+            said.append(f"only some arms have a preset, which favours them, on {task}: {listed}")
+    return said
+
+
+def _presets(runs: Sequence[Trained]) -> list[str]:
+    """The presets that options of these runs come from."""
+    tables = [table for run in runs for table in run.facts.get("origins", {}).values()]
+    origins = sorted({origin for table in tables for origin in table.values()})
+    return [origin.removeprefix("preset ") for origin in origins if origin.startswith("preset ")]

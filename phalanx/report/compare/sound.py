@@ -38,6 +38,13 @@ def _seeds(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(_count(each) for each in value)
 
 
+def _origins(value: Any) -> bool:
+    """Where each option of each table comes from."""
+    return _mapping(value) and all(
+        _mapping(table) and all(_text(origin) for origin in table.values()) for table in value.values()
+    )
+
+
 def _final(value: Any) -> bool:
     """Final evaluations by which parameters they are of: episodes, and a row for each seed."""
     return _mapping(value) and all(
@@ -60,6 +67,7 @@ IF_THERE = {
     "versions": _mapping,
     "seconds": number,
     "env_version": _count,
+    "origins": _origins,
     "final": _final,
 }
 
