@@ -18,6 +18,7 @@ def run(words: list[str]) -> int:
     """Run the command with these arguments; returns the exit code."""
     parser = Parser(
         prog="phalanx check-env",
+        usage="phalanx check-env MODULE:CLASS [--env.OPTION ...] [--workers 2]",
         description="Play an environment and explain each violation of the interface.",
     )
     parser.add_argument(
