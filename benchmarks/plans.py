@@ -105,19 +105,17 @@ def follow(command: list[str], folder: Path) -> Taken:
     return Taken(seconds, memory, disk)
 
 
-def measure(name: str) -> tuple[Taken, Taken]:
-    """Plan a case and train it: predicted, measured."""
+def measure(name: str, place: Path) -> tuple[Taken, Taken]:
+    """Plan a case and train it in a folder: predicted, measured."""
     algorithm, env, options = CASES[name]
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["PHALANX_CACHE"] = f"{place}/cache"
-        path = Path(place) / "case.toml"
-        text = FILE.format(name=name, env=env, options=options, algorithm=algorithm)
-        path.write_text(text, encoding="utf-8")
-        (planned,) = experiment.plan(experiment.read(path, Path(place) / "out"), measure=True)
-        assert planned.seconds is not None
-        cell = planned.cell
-        cell.folder.parent.mkdir(parents=True)
-        measured = follow([sys.executable, "-m", "phalanx", *cell.command], cell.folder)
+    path = place / f"{name}.toml"
+    text = FILE.format(name=name, env=env, options=options, algorithm=algorithm)
+    path.write_text(text, encoding="utf-8")
+    (planned,) = experiment.plan(experiment.read(path, place / name), measure=True)
+    assert planned.seconds is not None
+    cell = planned.cell
+    cell.folder.parent.mkdir(parents=True)
+    measured = follow([sys.executable, "-m", "phalanx", *cell.command], cell.folder)
     return Taken(planned.seconds, planned.memory, planned.disk), measured
 
 
@@ -129,10 +127,12 @@ def main() -> None:
     experiment.keep_off_the_device()
     print(f"{os.cpu_count()} cores, {load()}", flush=True)
     rows = []
-    for name in CASES:
-        if args.only in (None, name):
-            rows.append(row(f"{name}, `{CASES[name][1]}`", *measure(name)))
-            print("  ".join(rows[-1]), flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["PHALANX_CACHE"] = f"{place}/cache"
+        for name in CASES:
+            if args.only in (None, name):
+                rows.append(row(f"{name}, `{CASES[name][1]}`", *measure(name, Path(place))))
+                print("  ".join([*rows[-1], load()]), flush=True)
     print("\n".join(["", *markdown(rows)]))
     print(f"{load()} at the end")
 
