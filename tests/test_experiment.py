@@ -219,29 +219,6 @@ def test_a_failure_is_written_down_and_the_others_go_on(tmp_path, capsys, monkey
         compare.gather([str(out)])
 
 
-def test_a_plan_says_how_long_from_a_measured_rate(tmp_path, capsys):
-    text = ONE_ENV.replace("steps = 640", "steps = 64e4").split('[arms."the other"]')[0]
-    assert cli.run(["experiment", str(write(tmp_path, text)), "--plan", "--out", str(tmp_path / "out")]) == 0
-    said, progress = capsys.readouterr()
-    assert progress == "trying run 1 of 1: one on debug/identity\n"
-    assert "2 x 640k" in said
-    assert "1.28M" in said
-    assert "?" not in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_plan_has_a_price():
-    def row(state, seconds):
-        return experiment.Planned(None, state, 1, 1, 0, 0, seconds)
-
-    rows = [row("new", 3600.0), row("begun", 5400.0), row("done", 0.0)]
-    assert experiment.bill(rows, 2, 3.0) == "1.25 hours at 3 an hour: 3.75"
-    assert "not known" in experiment.bill([*rows, row("new", None)], 2, 3.0)
-    for words in (["--price", "2"], ["--plan", "--price", "0"]):
-        with pytest.raises(PhalanxError, match=r"--price"):
-            cli.run(["experiment", "any.toml", *words])
-
-
 def test_what_was_killed_before_its_first_checkpoint_is_cleared_and_nothing_else(tmp_path):
     for name in ("config.toml", "notes.txt"):
         (tmp_path / name).write_text("")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -11,9 +12,9 @@ from phalanx import registry
 from phalanx.errors import PhalanxError
 from phalanx.experiment.cell import Cell
 from phalanx.experiment.format import Experiment
-from phalanx.experiment.trial import Trial, try_out
+from phalanx.experiment.trial import Trial, prepare, try_out
 from phalanx.training import checkpoint
-from phalanx.training.footprint import memory_parts
+from phalanx.training.footprint import checkpoint_bytes, memory_parts
 from phalanx.training.setup import Setup
 
 BYTES_OF_A_ROW = 1_500  # of metrics.jsonl and of TensorBoard's events, for one seed and evaluation
@@ -51,8 +52,8 @@ def plan(
         require_unchanged(cell, setup)
     rates = {(c.algorithm, c.env): r for c, setup in setups if (r := rate(c, setup)) is not None}
     planned = []
-    # Trials run in another process: this one keeps off the device.
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    # Trials run in other processes: this one keeps off the device. Each has its own, as each run will.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
         for number, (cell, setup) in enumerate(setups, 1):
             config, parts, left = setup.config, memory_parts(setup), 1 - progress(cell, setup)
             memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))
@@ -60,11 +61,11 @@ def plan(
                 seconds *= left * config.steps * config.seeds
             elif measure and left:
                 say(f"trying run {number} of {len(setups)}: {cell.name}")
-                tried = pool.submit(try_out, cell).result()
+                pool.submit(prepare, cell).result()
+                tried = pool.submit(try_out, cell, time.monotonic()).result()
                 memory, seconds = tried.memory, length(setup, tried)
-            saved = sum(size for name, size in parts.items() if name != "rollout")
             rows = config.seeds * (2 + setup.total_updates // setup.updates_between_evaluations)
-            disk = saved * (config.keep + 2) + rows * BYTES_OF_A_ROW  # the best, and one being written
+            disk = checkpoint_bytes(parts, config.keep) + rows * BYTES_OF_A_ROW
             left_seconds = seconds if left else 0.0
             planned.append(Planned(cell, cell.state, config.seeds, config.steps, memory, disk, left_seconds))
     return planned

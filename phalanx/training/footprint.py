@@ -39,14 +39,18 @@ def require_memory(setup: Setup, parts: Mapping[str, int], needed: int, devices:
         )
 
 
-def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
-    """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take.
+def checkpoint_bytes(parts: Mapping[str, int], keep: int) -> int:
+    """What the checkpoints of a run take on disk: `keep`, the best without its replay, one being written.
 
-    There are `keep` of them, the best without its replay, and the one that is being written. States of
-    environments that are Python programs are not counted: nobody knows their size yet.
+    States of environments that are Python programs are not counted: nobody knows their size yet.
     """
     each = sum(size for name, size in parts.items() if name != "rollout")
-    needed = (setup.config.keep + 1) * each + each - parts.get("replay", 0)
+    return (keep + 1) * each + each - parts.get("replay", 0)
+
+
+def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
+    """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take."""
+    needed = checkpoint_bytes(parts, setup.config.keep)
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
     free = shutil.disk_usage(there).free + taken
