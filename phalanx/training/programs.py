@@ -125,23 +125,18 @@ def compile_programs(
 
 
 def _compiled(jobs: Jobs) -> tuple[dict[str, Any], dict[str, Future[Any]]]:
-    """Compile what training needs, at the same time; the rest is traced meanwhile, and compiled after it."""
+    """Compile what training needs, at the same time, and begin with the rest when that is done."""
     pool = ThreadPoolExecutor(len(jobs))
-    # Each is compiled while the next is traced.
+    # Each is compiled while the next is traced; those of evaluations wait, as two cores are soon busy.
     with _uncollected():
         first = {
             name: pool.submit(job.lower(*args).compile)
             for name, (job, args) in jobs.items()
             if name not in LATER
         }
-
-    def later(job: Any, args: tuple[Any, ...]) -> Any:
-        lowered = job.lower(*args)
-        wait(first.values())  # two cores are soon busy
-        return None if any(program.exception() for program in first.values()) else lowered.compile()
-
-    coming = {name: pool.submit(later, *job) for name, job in jobs.items() if name in LATER}
-    done = {name: program.result() for name, program in first.items()}
+        lowered = {name: job.lower(*args) for name, (job, args) in jobs.items() if name in LATER}
+        done = {name: program.result() for name, program in first.items()}
+    coming = {name: pool.submit(program.compile) for name, program in lowered.items()}
     pool.shutdown(wait=False)
     return done, coming
 
