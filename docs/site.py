@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: pages and files from outside of docs/, replays within pages, and formulas."""
+"""What MkDocs cannot do by itself: files from outside of docs/, replays within pages, and formulas."""
 
 import html
 import re
@@ -14,7 +14,8 @@ REPLAY = re.compile(r"<!-- replay (\w+)(?:: (.+?))? -->")  # the name, and what 
 FORMULA = re.compile(r'<(div|span) class="arithmatex">\\[\[(](.*?)\\[\])]</\1>', re.DOTALL)
 SOURCES, REPLAYS = "source", "replays"  # the folders of the site that they are copied to
 MADE = ROOT / "build" / REPLAYS  # where docs/replays.py writes them
-PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # of the repository, and of the site
+# Pages of the site that are files of the repository.
+PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
 def _linked(page: Path) -> set[str]:
