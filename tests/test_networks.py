@@ -1,5 +1,7 @@
 """Networks and sharing (pitfalls C18, C19, C28)."""
 
+import dataclasses
+import re
 from functools import partial
 
 import jax
@@ -41,6 +43,27 @@ def test_every_weight_is_drawn_with_its_gain():
         params["gru"]["recurrent"] @ params["gru"]["recurrent"].T, np.eye(8), atol=1e-4
     )
     assert not np.allclose(params["gru"]["recurrent"], params["gru"]["input"]["kernel"])
+
+
+def test_bfloat16_is_for_products_and_float32_for_all_that_lasts():
+    """Parameters, gradients, memories and outputs have 32 bits, and of all products only the head's."""
+    full, half = (dataclasses.replace(network(), precision=each) for each in ("float32", "bfloat16"))
+    params, x = full.init(KEY), jax.random.normal(KEY, (5, 4, 3))
+    memory, first = jnp.ones((4, 8)), jnp.zeros((5, 4, 1), bool)
+
+    def values(params, net):
+        return net.apply(params, x, memory, first)
+
+    exact, rounded = values(params, full), values(params, half)
+    for one, other in zip(exact, rounded, strict=True):
+        assert other.dtype == jnp.float32
+        assert 1e-5 < np.abs(one - other).max() < 0.02, "rounded to 8 bits, not to more or fewer"
+    gradient = jax.grad(lambda params: values(params, half)[0].sum())(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+    lowered = jax.jit(values, static_argnums=1).lower(params, half).as_text()
+    results = re.findall(r"dot_general.*-> tensor<[\dx]*x(\w+)>", lowered)
+    assert results.count("f32") == 1
+    assert results.count("bf16") == len(results) - 1 >= 4  # two layers, the gru's input and its memory
 
 
 def test_gru_equals_flax_with_the_same_weights():

@@ -63,8 +63,9 @@ def gru_loop(
         from_x, begins = inputs
         h = jnp.where(begins, 0.0, h)
         x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
+        low = h.astype(recurrent.dtype)  # the memory itself is float32: small changes must add up
         h_reset, h_update, h_new = (
-            part for each in weights for part in jnp.split(h @ each, 3 // products, axis=-1)
+            part for each in weights for part in jnp.split(low @ each, 3 // products, axis=-1)
         )
         reset = jax.nn.sigmoid(x_reset + h_reset)
         update = jax.nn.sigmoid(x_update + h_update)
@@ -238,7 +239,8 @@ class Ends(nnx.Module):
     def __init__(self, shape: "Network"):
         rngs = nnx.Rngs(0)  # nothing is drawn here
         self.norm = nnx.LayerNorm(shape.inputs, rngs=rngs) if shape.input_norm else None
-        self.head = nnx.Linear(shape.hidden, shape.outputs, kernel_init=zeros, rngs=rngs)
+        product = partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
+        self.head = nnx.Linear(shape.hidden, shape.outputs, kernel_init=zeros, dot_general=product, rngs=rngs)
 
 
 ENDS = ("head", "norm")
@@ -262,6 +264,8 @@ class Network:
     """the shape of a picture; None: inputs are vectors"""
     channels: tuple[int, ...] = (16, 32)
     """of the convolutions of a cnn"""
+    precision: str = "float32"
+    """of products and of activations; parameters, memories and outputs are float32"""
 
     def __post_init__(self):
         if self.picture is not None and self.input_norm:
@@ -315,7 +319,8 @@ class Network:
         x (T, ..., F), memory (..., H), first (T, ..., 1) -> outputs (T, ..., outputs) and the memory
         after each step (T, ..., H). Of a `Picture` the pixels may be in a row, (T, ..., P).
         """
-        steps = leading(x)
+        steps, dtype = leading(x), jnp.dtype(self.precision)
+        params = jax.tree.map(lambda each: each.astype(dtype), params)
         torso_graph, ends_graph = self._graphs
         torso = nnx.merge(torso_graph, {name: p for name, p in params.items() if name not in ENDS})
         ends = nnx.merge(ends_graph, {name: p for name, p in params.items() if name in ENDS})
@@ -327,9 +332,10 @@ class Network:
         else:
             x = x.reshape(-1, x.shape[-1])
             x = (x if ends.norm is None else ends.norm(x)).reshape(*rows, -1)
+        x = jax.tree.map(lambda each: each.astype(dtype), x)
         features, memories = torso(x, memory.reshape(rows[1], memory.shape[-1]), first)
-        outputs = ends.head(features.reshape(-1, features.shape[-1]))
-        return outputs.reshape(*steps, -1), memories.reshape(*steps, memory.shape[-1])
+        outputs = ends.head(features.reshape(-1, features.shape[-1]).astype(dtype))
+        return outputs.reshape(*steps, -1), memories.astype(memory.dtype).reshape(*steps, memory.shape[-1])
 
 
 def parameters(module: nnx.Module) -> PyTree:

@@ -39,6 +39,11 @@ class TeamConfig(AlgorithmConfig):
         "layer normalisation of the inputs; it removes their common scale and offset, which can be "
         "information if there are very few inputs",
     )
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32",
+        "of the networks' products and activations; bfloat16 halves the memory that they move on a GPU, and "
+        "is slow on most CPUs",
+    )
     agent_id: bool = option(True, "add a one-hot agent id to the observation")
     last_action: bool = option(False, "add the agent's last action to the observation")
 
@@ -123,6 +128,7 @@ def shared_network(
         head_gain=head_gain,
         picture=picture,
         channels=_channels(c.channels),
+        precision=c.precision,
     )
     return SharedNetwork(groups, network)
 
