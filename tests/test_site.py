@@ -142,12 +142,14 @@ def test_the_tutorial_of_a_comparison(folder):
     text = (TUTORIALS / "comparison.md").read_text(encoding="utf-8")
     assert "steps = 1e5\nseeds = 5" in text
     small = "steps = 1024\nseeds = 2\nbatch_steps = 1024\neval_episodes = 4\nfinal_episodes = 4"
-    for language, block in blocks("comparison.md"):
-        if language:
-            (folder / "sharing.toml").write_text(block.replace("steps = 1e5\nseeds = 5", small))
-    for command in (["experiment", "sharing.toml"], ["compare", "results/experiments/sharing"]):
+    (block,) = (block for language, block in blocks("comparison.md") if language)
+    name = block.splitlines()[0].removeprefix("# ")
+    (folder / name).write_text(block.replace("steps = 1e5\nseeds = 5", small))
+    made = f"results/experiments/{name.removesuffix('.toml')}"
+    for command in (["experiment", name], ["compare", made], ["paper", made]):
         assert f"phalanx {' '.join(command)}" in text
         assert cli.run(command) == 0
+    assert (folder / made / "paper" / "main.tex").is_file()
 
 
 def test_the_tutorial_of_a_search(folder):
