@@ -138,6 +138,20 @@ def test_the_tutorial_of_an_environment(folder, capsys):
     assert "Agree" in capsys.readouterr().out
 
 
+def test_the_tutorial_of_an_algorithm(folder, capsys):
+    try:
+        follow("own-algorithm.md", folder, SHORTER)
+    finally:
+        for name in ("reinforce", "explore"):  # test_extend.py has a module of the same name
+            sys.modules.pop(name, None)
+    assert "--entropy FLOAT" in capsys.readouterr().out
+    for name in ("plain", "explore", "explore_more"):
+        run = phalanx.Run(folder / "results" / name)
+        assert run.facts["status"] == "finished"
+        assert "learn/policy_loss" in run.metrics()[-1]
+    assert (folder / "results" / "both.png").is_file()
+
+
 def test_the_tutorial_of_a_comparison(folder):
     text = (TUTORIALS / "comparison.md").read_text(encoding="utf-8")
     assert "steps = 1e5\nseeds = 5" in text
