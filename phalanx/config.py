@@ -60,7 +60,7 @@ class RunConfig:
     seed: int = option(0, "first random seed; further seeds count up from it", at_least=0, at_most=2**31 - 1)
     envs: int = option(
         64,
-        "parallel environments for each seed; more are faster, and each then plays fewer of the batch_steps",
+        "parallel environments for each seed; more are faster. They share the batch_steps of a rollout",
         at_least=1,
         at_most=2**24,
     )

@@ -38,12 +38,16 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--steps", metavar="INT", help="compare at this number of env steps (default: at the end)"
     )
-    parser.add_argument("--control", metavar="ARM", help="compare every arm with this one only")
+    parser.add_argument(
+        "--control",
+        metavar="ARM",
+        help="compare every arm (an algorithm with its options) with this one only",
+    )
     parser.add_argument(
         "--threshold",
         metavar="FLOAT",
         default="0.8",
-        help="normalised score for the time to threshold (default: 0.8)",
+        help="report the env steps until the normalised score first reaches this value (default: 0.8)",
     )
 
 
