@@ -70,7 +70,13 @@ def move(
     x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
     refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
     # To the side that others push it to, and then on to that side until the way is free.
-    left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
+    pushed = dx * py - dy * px
+    sure = barred > SURE
+    if not world.enemies_acquire:
+        # Whom nobody pushes keeps to its side. Against the script it turns left, in a mirror too: results
+        # with version 4 of the rules are of such battles.
+        sure |= pushed == 0
+    left = jnp.where(sure, u.blocked, pushed) >= 0
     more = jnp.maximum(refused, PATIENCE * barred)
     blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
     return x, y, blocked, pace
