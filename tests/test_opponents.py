@@ -229,7 +229,7 @@ def test_a_trained_team_plays_the_other_side(tmp_path):
     file = tmp_path / "team.zip"
     phalanx.export(tmp_path / "first", file)
     runs = [
-        small(tmp_path / name, env="battle/3m", steps=128, envs=8, opponent=str(what))
+        small(tmp_path / name, env="battle/3m", steps=128, envs=8, eval_episodes=16, opponent=str(what))
         for name, what in (("by_run", tmp_path / "first"), ("by_file", file))
     ]
     assert rows(runs[0]) == rows(runs[1])
