@@ -1,7 +1,7 @@
 """Battles as environments: starts, enemies, rewards, and what must hold whatever is played."""
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -388,35 +388,37 @@ SOME = ["MMM2", "2c_vs_64zg", "bane_vs_bane", "6h_vs_8z", "v2_protoss_10_vs_11"]
 STEPS = 10**6 if LONG else 3_200
 
 
+def faults(world: World, state, timestep, was_alive):
+    """(F,) which rules one battle breaks after a step, and what a side is told of it."""
+    u = state.units
+    p = world.params(None if state.kinds is None else state.kinds[:, None])
+    flat = jax.tree.map(lambda v: jnp.asarray(v)[:, 0] if np.ndim(v) == 2 else v, p)
+    alive = u.health > 0
+    cell = jnp.floor(u.x).astype(int), jnp.floor(u.y).astype(int)
+    ground = jnp.asarray(world.terrain.walkable)[cell]
+    strides = flat.strides & jnp.asarray(world.terrain.stridable)[cell]
+    seen = timestep.observation
+    numbers = [u.x, u.y, u.health, u.cooldown, seen.obs, seen.state, timestep.reward]
+    return jnp.array([
+        ~jnp.stack([jnp.isfinite(x).all() for x in numbers]).all(),
+        (u.health > flat.health + 1e-4).any() | (u.health < 0).any(),
+        False if u.shield is None else (u.shield > flat.shield + 1e-4).any() | (u.shield < 0).any(),
+        False if u.energy is None else (u.energy > 200).any() | (u.energy < 0).any(),
+        ~(ground | flat.flying | strides).all(),
+        (alive & ~was_alive).any(),
+        (u.fired & ~was_alive).any(),
+        ~(seen.avail.any(1).all()),
+        (seen.avail[:, 0] != ~seen.alive).any(),
+        (jnp.abs(seen.obs) > 40).any(),
+    ])  # fmt: skip
+
+
 @pytest.mark.parametrize("name", list(battle.NAMES) if LONG else SOME)
 def test_what_always_holds(name):
     """Under random actions: finite numbers, bounds kept, the dead do nothing, nobody leaves the ground."""
     bare = make_env(f"battle/{name}", {})
     env, world = prepare(bare), bare._world
     envs = 1024 if LONG else 32
-
-    def faults(state, timestep, was_alive):
-        u = state.units
-        p = world.params(None if state.kinds is None else state.kinds[:, None])
-        flat = jax.tree.map(lambda v: jnp.asarray(v)[:, 0] if np.ndim(v) == 2 else v, p)
-        alive = u.health > 0
-        cell = jnp.floor(u.x).astype(int), jnp.floor(u.y).astype(int)
-        ground = jnp.asarray(world.terrain.walkable)[cell]
-        strides = flat.strides & jnp.asarray(world.terrain.stridable)[cell]
-        seen = timestep.observation
-        numbers = [u.x, u.y, u.health, u.cooldown, seen.obs, seen.state, timestep.reward]
-        return jnp.array([
-            ~jnp.stack([jnp.isfinite(x).all() for x in numbers]).all(),
-            (u.health > flat.health + 1e-4).any() | (u.health < 0).any(),
-            False if u.shield is None else (u.shield > flat.shield + 1e-4).any() | (u.shield < 0).any(),
-            False if u.energy is None else (u.energy > 200).any() | (u.energy < 0).any(),
-            ~(ground | flat.flying | strides).all(),
-            (alive & ~was_alive).any(),
-            (u.fired & ~was_alive).any(),
-            ~(seen.avail.any(1).all()),
-            (seen.avail[:, 0] != ~seen.alive).any(),
-            (jnp.abs(seen.obs) > 40).any(),
-        ])  # fmt: skip
 
     def step(carry, _):
         running, key = carry
@@ -425,7 +427,9 @@ def test_what_always_holds(name):
         action = jnp.argmax(jnp.where(avail, jax.random.uniform(act_key, avail.shape), -1.0), -1)
         inner = running.state.inner.inner.inner
         after, timestep = jax.vmap(env.env.step)(jax.random.split(env_key, envs), running.state, action)
-        bad = jax.vmap(faults)(after.inner.inner.inner, timestep, inner.units.health > 0).any(0)
+        bad = jax.vmap(partial(faults, world))(after.inner.inner.inner, timestep, inner.units.health > 0).any(
+            0
+        )
         over = timestep.terminated | timestep.truncated
         fresh = jax.vmap(env.reset)(jax.random.split(env_key, envs))
         stays = env_running(after, timestep, over)

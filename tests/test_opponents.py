@@ -1,5 +1,7 @@
 """Who plays the other side: frozen teams, the learner itself, its past selves."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,8 @@ from phalanx.algorithms.base import AlgorithmConfig
 from phalanx.algorithms.random import RandomActor
 from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.config import Layer
+from phalanx.crossplay import cross_play
+from phalanx.envs.game import MatrixGame
 from phalanx.envs.sides import OneSide, sides_of
 from phalanx.errors import PhalanxError
 from phalanx.opponents.kinds import Frozen, Mixed, PastSelves, Pool
@@ -225,16 +229,48 @@ def test_a_trained_team_plays_the_other_side(tmp_path):
     file = tmp_path / "team.zip"
     phalanx.export(tmp_path / "first", file)
     runs = [
-        small(tmp_path / name, env="battle/3m", steps=128, envs=8, opponent=str(what))
+        small(tmp_path / name, env="battle/3m", steps=128, envs=8, eval_episodes=16, opponent=str(what))
         for name, what in (("by_run", tmp_path / "first"), ("by_file", file))
     ]
     assert rows(runs[0]) == rows(runs[1])
     setup, record = open_run(runs[0].folder, None)
     carry = read_carry(setup, record, None)
+    assert_best_by_the_script(runs[0].metrics(), carry)
     assert same(carry.opponent, jax.tree.map(lambda x: x[None, None], phalanx.load_team(file).params))
     again = phalanx.evaluate(runs[0].folder, episodes=8)
     assert "win_rate" in again
     assert phalanx.load(runs[0].folder).spec.name == "battle/3m"
+
+
+def assert_best_by_the_script(logged, carry):
+    """Evaluations are logged against all three; the best parameters have the best return with the script."""
+    against = {
+        name: [row[f"{name}/return"] for row in logged]
+        for name in ("eval", "against_opponent", "against_random")
+    }
+    assert all(0 <= row[f"{name}/win_rate"] <= 1 for row in logged for name in against)
+    best = {name: max(returns) for name, returns in against.items()}
+    assert float(carry.best.score[0]) == pytest.approx(best["eval"])
+    assert len(set(best.values())) == 3, "or another choice would not be noticed"
+
+
+def test_a_pool_file_lists_runs_and_exported_teams(tmp_path):
+    """Each plays its part of the environments with its own parameters."""
+    teams = [
+        small(tmp_path / f"team{seed}", env="game/pennies", steps=64, opponent="random", seed=seed)
+        for seed in (1, 2)
+    ]
+    phalanx.export(teams[1].folder, tmp_path / "team.zip")
+    pool = tmp_path / "pool.toml"
+    pool.write_text(f'[opponents]\n"{teams[0].folder}" = 1\n"{tmp_path}/team.zip" = 3\nrandom = 1\n')
+    run = small(tmp_path / "run", env="game/pennies", steps=64, envs=10, opponent=str(pool), batch_steps=60)
+    setup, record = open_run(run.folder, None)
+    mixed = setup.loop.opponents
+    assert [where.stop - where.start for where in mixed.slices] == [2, 6, 2]
+    by_run, by_file, _ = read_carry(setup, record, None).opponent
+    for state, team in ((by_run, phalanx.load(teams[0].folder)), (by_file, phalanx.load(teams[1].folder))):
+        assert same(state, jax.tree.map(lambda x: x[None, None], team.params))
+    assert not same(by_run, by_file)
 
 
 def test_hunters_learn_against_a_random_prey_and_are_evaluated_against_it(tmp_path):
@@ -246,6 +282,17 @@ def test_hunters_learn_against_a_random_prey_and_are_evaluated_against_it(tmp_pa
     assert phalanx.load(run.folder).spec.n_agents == 3
     files = phalanx.watch(run.folder, episodes=1, out=tmp_path / "page.html")
     assert files[0].exists()
+
+
+@pytest.mark.parametrize(("world", "side", "agents"), [("crypto", "good", 2), ("world_comm", "adversary", 4)])
+def test_a_side_of_a_particle_world_with_messages_learns(tmp_path, world, side, agents):
+    run = small(
+        tmp_path / "run", env=f"mpe/simple_{world}", steps=64, eval_every=64, opponent="random", side=side
+    )
+    assert phalanx.load(run.folder).spec.n_agents == agents
+    row = run.metrics()[-1]
+    assert row["env_steps"] == 64
+    assert np.isfinite([row["eval/return"], row["against_opponent/return"]]).all()
 
 
 @pytest.mark.parametrize(
@@ -262,6 +309,22 @@ def test_hunters_learn_against_a_random_prey_and_are_evaluated_against_it(tmp_pa
 def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, env, options, line):
     with pytest.raises(PhalanxError, match=line):
         small(tmp_path / "run", env=env, **options)
+
+
+def test_a_team_of_other_rules_cannot_play(tmp_path, monkeypatch):
+    """Neither a run nor its export, alone or in a pool."""
+    run = small(tmp_path / "run", env="game/pennies", steps=64, opponent="random")
+    file, pool = tmp_path / "team.zip", tmp_path / "pool.toml"
+    phalanx.export(run.folder, file)
+    pool.write_text(f'[opponents]\nself = 1\n"{file}" = 1\n')
+    rules = MatrixGame.spec.func
+    monkeypatch.setattr(MatrixGame, "spec", property(lambda game: replace(rules(game), version=2)))
+    line = "was made with version 1 of game/pennies, and this is version 2"
+    for opponent in (run.folder, file, pool):
+        with pytest.raises(PhalanxError, match=line):
+            small(tmp_path / "other", env="game/pennies", opponent=str(opponent))
+    with pytest.raises(PhalanxError, match=line):
+        cross_play([str(file), "random"], "game/pennies", episodes=2)
 
 
 def test_a_team_of_another_world_cannot_play(tmp_path):

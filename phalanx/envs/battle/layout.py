@@ -81,7 +81,7 @@ class Layout:
     def n_actions(self) -> int:
         world = self.world
         targets = world.enemies
-        if world.drawn and world.can.heal:  # a medivac's targets are its friends
+        if world.can.heal:  # a medivac's targets are its friends
             targets = max(world.allies, world.enemies)
         return self.first_target + targets
 

@@ -15,6 +15,7 @@ ARRIVED = 0.01  # who is this close to its goal stays there
 MOST_PUSH = 0.25  # cells that a crowd can move a unit in a loop
 HESITATION = 0.5  # how much slower a unit walks whose way is wholly barred
 SURE = 0.1  # who is barred more than this does not change sides
+SLIGHT = 1e-3  # a bar, or the sine of a push's angle, that may be nothing but rounding
 PATIENCE = 0.75  # how much of its detour a unit that was barred keeps up, from loop to loop
 NO_CONTACT = -1000.0
 EDGE = 1e-3  # how close to the border of its ground a unit can come
@@ -70,7 +71,14 @@ def move(
     x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
     refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
     # To the side that others push it to, and then on to that side until the way is free.
-    left = jnp.where(barred > SURE, u.blocked, dx * py - dy * px) >= 0
+    pushed = dx * py - dy * px
+    if not world.enemies_acquire:
+        # In a mirror too: who is not pushed aside keeps to its side, or turns to the middle of the map. Under
+        # the script rounding decides, or it turns left: results with version 4 of the rules are of that.
+        aside = jnp.abs(pushed) > SLIGHT * way * jnp.sqrt(px * px + py * py)
+        middle = dx * (SIZE / 2 - u.y) - dy * (SIZE / 2 - u.x)
+        pushed = jnp.where(aside, pushed, jnp.where(barred > SLIGHT, u.blocked, middle))
+    left = jnp.where(barred > SURE, u.blocked, pushed) >= 0
     more = jnp.maximum(refused, PATIENCE * barred)
     blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
     return x, y, blocked, pace
