@@ -71,8 +71,8 @@ def pooled(side):
     spec = side.sides.spec(side.others[0])
     team = made(spec)
     frozen = Frozen(side, Player(spec, team), 2, False, parameters(team, 3))
-    past = PastSelves(side, Player(spec, team), 4, 2, False, 3, 10, "uniform")
-    mixed = Mixed(side, [frozen, past], [2, 4])
+    past = PastSelves(side, Player(spec, team), 4, 2, False, 3, 10, "uniform", ENVS * 4)
+    mixed = Mixed(side, [frozen, past])
     selves = jax.tree.map(lambda *x: jnp.stack(x), *(parameters(team, seed) for seed in range(3)))
     pool = Pool(selves, jnp.int32(3), jnp.full(3, 0.5), jnp.array([2, 0]))
     return mixed, mixed.playing((frozen.init((), jax.random.key(0)), pool), ())
@@ -128,7 +128,7 @@ def test_a_mixture_of_one_team_is_this_team():
     one = Frozen(side, player, ENVS, True, params)
     parts = [Frozen(side, player, size, True, params) for size in (2, 4)]
     seen = []
-    for opponents in (one, Mixed(side, parts, [2, 4])):
+    for opponents in (one, Mixed(side, parts)):
         collector = collector_for(side, hunters, ENVS, opponents=opponents)
         _, rollout = collector.collect((), collector.start(jax.random.key(0)[None]), 7)
         seen.append(rollout.next_observation.obs)
@@ -147,7 +147,7 @@ def test_each_of_a_mixture_plays_its_own_part(workers):
     sizes = [1, 3, 2]
     parts = [Frozen(side, says(side, action), size, True, ()) for action, size in enumerate(sizes)]
     rock = AlwaysFirst(AlgorithmConfig(), side.spec)
-    with closing(collector_for(side, rock, 6, opponents=Mixed(side, parts, sizes))) as collector:
+    with closing(collector_for(side, rock, 6, opponents=Mixed(side, parts))) as collector:
         _, played = collector.collect((), collector.start(jax.random.key(0)[None]), 7)
     np.testing.assert_array_equal(played.reward[0, :, :, 0], [[0, -1, -1, -1, 1, 1]] * 7)
     np.testing.assert_array_equal(played.info["return"][0, 4, :, 0], [0, -5, -5, -5, 5, 5])

@@ -109,7 +109,7 @@ def test_who_plays_is_who_is_in_the_pool():
     spec = env.sides.spec("right")
     algorithm = AlwaysFirst(AlgorithmConfig(), spec)
     algorithm.actor = Says(spec)
-    past = PastSelves(env, Player(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform")
+    past = PastSelves(env, Player(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform", steps=5)
     pool = Pool(jnp.array([0, 1, 1]), jnp.int32(3), jnp.full(3, 0.5), jnp.array([1, 0, 2, 0]))
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 8, opponents=past)
     actors = collector.start_one(jax.random.key(0))
@@ -138,7 +138,7 @@ def test_each_of_a_mixture_plays_its_own_part():
     env = OneSide(sides_of(registry.make_env("game/rock_paper_scissors", {})), "left")
     sizes = [1, 3, 2]
     parts = [Frozen(env, says(env, action), size, True, ()) for action, size in enumerate(sizes)]
-    mixed = Mixed(env, parts, sizes)
+    mixed = Mixed(env, parts)
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 6, opponents=mixed)
     actors = collector.start_one(jax.random.key(0))
     _, played = collector.collect_one(
@@ -173,13 +173,14 @@ def test_snapshots_are_taken_when_due_and_overwrite_the_oldest():
     spec = env.sides.spec("right")
     past = PastSelves(
         env,
-        Player(spec, AlwaysFirst(AlgorithmConfig(batch_steps=5), spec)),
+        Player(spec, AlwaysFirst(AlgorithmConfig(), spec)),
         4,
         2,
         True,
         size=3,
         every=10,
         draw="hard",
+        steps=5,
     )
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 4, opponents=past)
     _, rollout = collector.collect_one(

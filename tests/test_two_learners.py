@@ -113,7 +113,7 @@ def test_evaluations_face_each_opponent_in_its_part():
     rock = AlwaysFirst(AlgorithmConfig(batch_steps=6), env.spec)
     sizes = [1, 3, 2]
     parts = [Frozen(env, says(env, action), size, True, ()) for action, size in enumerate(sizes)]
-    loop = Loop(Compiled(env, rock, 6, opponents=Mixed(env, parts, sizes)))
+    loop = Loop(Compiled(env, rock, 6, opponents=Mixed(env, parts)))
     against = Against(loop, {"paper": Frozen(env, says(env, 1), 4, True, ())})
     state = loop.opponents.init((), jax.random.key(0))
     key = jax.random.key(0)[None]
