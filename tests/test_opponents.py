@@ -254,7 +254,12 @@ def test_hunters_learn_against_a_random_prey_and_are_evaluated_against_it(tmp_pa
     [
         ("game/pennies", {"side": "left"}, "side is for a run with an opponent"),
         ("switch/2", {"opponent": "self"}, "switch/2 has no other side"),
-        ("mpe/simple_tag", {"opponent": "self"}, "sides of mpe/simple_tag are not alike: number of agents 3"),
+        (
+            "mpe/simple_tag",
+            {"opponent": "self"},
+            "sides of mpe/simple_tag are not alike: number of agents 3 and 1; use .* --opponent-algorithm",
+        ),
+        ("mpe/simple_tag", {"opponent": "past"}, "sides of mpe/simple_tag are not alike"),
         ("game/pennies", {"opponent": "self", "side": "middle"}, "choose one of left, right"),
         ("game/pennies", {"opponent": "nobody"}, "there is no opponent 'nobody'"),
         ("game/pennies", {"opponent": "script"}, "has no script for one side"),

@@ -27,6 +27,9 @@ from phalanx.types import EnvSpec, PyTree
 
 UNTRAINED = ("random", "heuristic")
 LEARNING = "learning"  # what a pool file calls the second learner
+# The weight of an opponent beside a second learner, whose weight is 1. With a weight of 1 the learner still
+# follows the newest opponent in circles: see `test_past_selves_of_the_other_side_end_the_cycle`.
+BESIDE = 3.0
 INTERFACE = ("n_agents", "obs_size", "obs_shape", "obs_dtype", "n_actions", "action_kind", "action_range")
 
 
@@ -79,7 +82,7 @@ def _shares(run: RunConfig) -> dict[str, float]:
             line = f"must list {LEARNING}, with a weight for {run.opponent_algorithm}, which learns"
             raise PhalanxError(f"{run.opponent} {line}")
     else:
-        listed = {run.opponent: 1.0} if run.opponent else {}
+        listed = {run.opponent: BESIDE} if run.opponent else {}
     if learning and "self" in listed:
         raise PhalanxError(
             f"opponent self and opponent_algorithm={run.opponent_algorithm} are two learners for one side: "
