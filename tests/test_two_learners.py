@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import same, small
-from test_opponents import AlwaysFirst, says, set_up
+from test_opponents import AlwaysFirst, history, says, set_up
 from test_run import assert_same_end, rows
 
 import phalanx
@@ -145,6 +145,23 @@ def test_a_learner_learns_only_from_what_it_played_and_the_pool_keeps_its_polici
     # A snapshot was due: the newest policy of who learns on this side.
     assert after.taken == 3
     np.testing.assert_array_equal(after.params, [0, 2, 2])
+
+
+def test_past_selves_of_the_other_side_end_the_cycle():
+    """Matching pennies: two learners run after each other; who plays past selves too learns to mix."""
+    updates, away = 1200, {}
+    for opponent in ("", "past"):
+        run = {
+            "opponent_algorithm": "ippo",
+            "opponent_pool": 32,
+            "snapshot_every": 256 * updates // 32,
+        }
+        setup = set_up("game/pennies", opponent, updates, run=run, lr=3e-3, entropy=0.2)
+        found, carry = history(setup, updates, 40)
+        away[opponent] = np.abs(found[20:] - 1 / 2).mean()
+    assert int(carry.opponent[1].taken) == 33
+    assert away["past"] < 0.12
+    assert away[""] > 0.25
 
 
 def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):

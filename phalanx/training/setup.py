@@ -241,10 +241,11 @@ def _opponent_row(setup: Setup) -> str:
     run, evaluated = setup.config, isinstance(setup.env, Side)
     known = {
         "self": "the learner itself",
-        "past": f"{run.opponent_pool} earlier checkpoints of this run, drawn {run.opponent_draw}",
+        "past": f"{run.opponent_pool} earlier checkpoints of {run.opponent_algorithm or 'this run'}, drawn "
+        f"{run.opponent_draw}",
     }
     learning = f"{run.opponent_algorithm}, which learns too" if run.opponent_algorithm else ""
-    who = " and ".join(filter(None, (learning, known.get(run.opponent, run.opponent))))
+    who = ", and ".join(filter(None, (learning, known.get(run.opponent, run.opponent))))
     against = "a random team" if evaluated else "the script"
     return f"{who}; evaluations are against {against}"
 
