@@ -37,13 +37,17 @@ def chances(setup, policy, observation):
     return actor.preferences(policy, observation, jnp.ones(1, bool), actor.initial_memory(1))[0, 0]
 
 
-def history(setup, updates, looks):
-    """Train, and look at the policy now and then, (looks, U); also the last carry."""
+def history(setup, updates, looks, seed=0, each=lambda of_seed: of_seed):
+    """Train, and look at the policy now and then, (looks, U); also the last carry.
+
+    With `each=jax.vmap`, of many seeds at once, (looks, S, U).
+    """
     loop = setup.loop
-    carry = jax.jit(loop.init)(jnp.int32(0))
-    advance = jax.jit(lambda carry: loop.advance(carry, jnp.int32(updates // looks), jnp.float32(1e9)))
+    carry = jax.jit(each(loop.init))(jnp.asarray(seed, jnp.int32))
+    advance = jax.jit(each(lambda carry: loop.advance(carry, jnp.int32(updates // looks), jnp.float32(1e9))))
 
     @jax.jit
+    @each
     def look(carry):
         seen = jax.tree.map(lambda x: x[:1], carry.actors.running.observation)
         return chances(setup, setup.algorithm.policy(carry.learner), seen)

@@ -157,11 +157,11 @@ def test_past_selves_of_the_other_side_end_the_cycle():
             "snapshot_every": 256 * updates // 32,
         }
         setup = set_up("game/pennies", opponent, updates, run=run, lr=3e-3, entropy=0.2)
-        found, carry = history(setup, updates, 40)
+        found, carry = history(setup, updates, 40, range(3), jax.vmap)
         away[opponent] = np.abs(found[20:] - 1 / 2).mean()
-    assert int(carry.opponent[1].taken) == 33
-    assert away["past"] < 0.12
-    assert away[""] > 0.25
+    assert carry.opponent[1].taken.tolist() == [33] * 3
+    assert away["past"] < 0.15
+    assert away[""] > 0.4
 
 
 def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
@@ -186,7 +186,7 @@ def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
     learner, pool = read_carry(setup, record, None).opponent
     assert pool.taken.tolist() == [6, 6]
     algorithm = setup.loop.opponents.player.algorithm
-    assert algorithm.steps_per_update == setup.algorithm.steps_per_update // 2
+    assert algorithm.steps_per_update == setup.algorithm.steps_per_update // 4
     second = jax.tree.map(lambda x: x[0], jax.vmap(algorithm.policy)(learner))
     assert same(load_opponent(f"{whole.folder}:opponent").params, second)
     past = past_selves(whole.folder)
@@ -227,10 +227,8 @@ def test_gradient_steps_keep_their_ratio_to_env_steps(tmp_path):
     assert long.loop.opponents.player.algorithm.config.buffer == 8192
     own = set_up("game/rock_paper_scissors", "", 4, hidden=24, run={"opponent_algorithm": "ippo"})
     assert own.loop.opponents.player.algorithm.config.hidden == 24
-    half = set_up(
-        "game/rock_paper_scissors", "past", 4, batch_steps=512, run={"opponent_algorithm": "iql", "envs": 16}
-    )
-    config = half.loop.opponents.player.algorithm.config
+    quarter = set_up("game/pennies", "past", 4, batch_steps=1024, run={"opponent_algorithm": "iql"})
+    config = quarter.loop.opponents.player.algorithm.config
     assert (config.batch_steps, config.gradient_steps) == (256, 2)
 
 
@@ -274,7 +272,7 @@ def test_evaluations_face_the_opponent_of_the_carry():
         ({"opponent": "past", "opponent_algorithm": "iql", "envs": 1}, "2 opponents need .* use --envs 2"),
         (
             {"opponent": "past", "opponent_algorithm": "ippo", "batch_steps": 12, "minibatches": 4},
-            "opponent_algorithm=ippo cannot learn in 2 of 4 environments: batch_steps=6 cannot be cut",
+            "opponent_algorithm=ippo cannot learn in 1 of 4 environments: batch_steps=3 cannot be cut",
         ),
         (
             {"opponent": "script", "opponent_algorithm": "ippo", "env": "battle/3m"},
