@@ -99,14 +99,14 @@ class RunConfig:
     )
     opponent: str = option(
         "",
-        "who plays the other side in training: self, past (earlier checkpoints of this run), random, "
-        "heuristic, script, a run folder, an exported team, or a pool of these, FILE.toml (default: the "
-        "environment's own script, or all sides learn)",
+        "who plays the other side in training: self, past (earlier checkpoints of the learner, or of the "
+        "second learner with --opponent-algorithm), random, heuristic, script, a run folder, an exported "
+        "team, or a pool of these, FILE.toml (default: the environment's own script, or all sides learn)",
     )
     opponent_algorithm: str = option(
         "",
         "let the other side learn too, with this algorithm and its preset (if it is the algorithm of the "
-        "run: with the same options)",
+        "run: with the same options); beside --opponent it plays in a quarter of the environments",
     )
     side: str = option("", "the side that learns, with an opponent (default: the first)")
     opponent_greedy: bool = option(False, "opponents act greedily instead of sampling their actions")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
 from phalanx.envs.host.own import named_or_own
 from phalanx.errors import PhalanxError
+from phalanx.opponents.base import Opponents
 from phalanx.opponents.kinds import Learning, PastSelves
 from phalanx.opponents.make import Team
 from phalanx.report import folder as run_folder
@@ -35,6 +36,7 @@ Which = Literal["best", "last"]
 AnyEnv = Env | HostSource
 # Behind a run folder: the opponent that learnt in it, and the past selves of its first seed.
 OPPONENT, PAST = ":opponent", ":past"
+Kind = TypeVar("Kind", bound=Opponents)
 
 
 def tables_of(
@@ -316,26 +318,33 @@ def team_of(
 
 def learnt_opponent(run: str | Path) -> Team:
     """The opponent that learnt in a run, with the last parameters of all seeds, (S, ...)."""
-    setup, record = open_run(run, None)
-    opponents = setup.loop.opponents
-    if not isinstance(opponents, Learning):
+    found = _opponent_of(run, Learning)
+    if found is None:
         raise PhalanxError(f"no opponent learnt in {run}: it was trained without --opponent-algorithm")
-    player, carry = opponents.player, read_carry(setup, record, None)
-    return Team(
-        f"{run}{OPPONENT}", player.spec, player.algorithm, jax.vmap(player.algorithm.policy)(carry.opponent)
-    )
+    player, learner = found[0].player, found[1]
+    return Team(f"{run}{OPPONENT}", player.spec, player.algorithm, jax.vmap(player.algorithm.policy)(learner))
 
 
 def past_selves(run: str | Path) -> Team | None:
     """The past selves that the first seed of a run has kept, (K, ...); None if it kept none."""
+    found = _opponent_of(run, PastSelves)
+    if found is None:
+        return None
+    (past, pool), player = found, found[0].player
+    kept = min(int(pool.taken[0]), past.size)
+    return Team(
+        f"{run}{PAST}", player.spec, player.algorithm, jax.tree.map(lambda x: x[0, :kept], pool.params)
+    )
+
+
+def _opponent_of(run: str | Path, kind: type[Kind]) -> tuple[Kind, PyTree] | None:
+    """The opponent of a kind that a run was trained against, if any, and its last state, (S, ...)."""
     setup, record = open_run(run, None)
     opponents = setup.loop.opponents
-    if not isinstance(opponents, PastSelves):
+    if opponents is None:
         return None
-    player, carry = opponents.player, read_carry(setup, record, None)
-    kept = min(int(carry.opponent.taken[0]), opponents.size)
-    params = jax.tree.map(lambda x: x[0, :kept], carry.opponent.params)
-    return Team(f"{run}{PAST}", player.spec, player.algorithm, params)
+    each = opponents.each(read_carry(setup, record, None).opponent)
+    return next(((one, state) for one, state in each if isinstance(one, kind)), None)
 
 
 def load_opponent(what: str) -> Team:

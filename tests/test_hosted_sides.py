@@ -71,25 +71,40 @@ def pooled(side):
     spec = side.sides.spec(side.others[0])
     team = made(spec)
     frozen = Frozen(side, Player(spec, team), 2, False, parameters(team, 3))
-    past = PastSelves(side, Player(spec, team), 4, 2, False, 3, 10, "uniform")
-    mixed = Mixed(side, [frozen, past], [2, 4])
+    past = PastSelves(side, Player(spec, team), 4, 2, False, 3, 10, "uniform", ENVS * 4)
+    mixed = Mixed(side, [frozen, past])
     selves = jax.tree.map(lambda *x: jnp.stack(x), *(parameters(team, seed) for seed in range(3)))
     pool = Pool(selves, jnp.int32(3), jnp.full(3, 0.5), jnp.array([2, 0]))
     return mixed, mixed.playing((frozen.init((), jax.random.key(0)), pool), ())
 
 
-def learning(side):
+def learning(side, envs=ENVS):
     spec = side.sides.spec(side.others[0])
     team = made(spec)
-    return Learning(side, Player(spec, team), ENVS), parameters(team, 3)
+    return Learning(side, Player(spec, team), envs), parameters(team, 3)
 
 
-@pytest.mark.parametrize("who", [pooled, learning])
+def both(side):
+    """One that learns in two environments, and two past selves of it in the others."""
+    mixed, (_, selves) = pooled(side)
+    past, (one, params) = mixed.parts[1], learning(side, envs=2)
+    return Mixed(side, [one, past]), (params, selves)
+
+
+def learners_steps(opponents, rollout):
+    """The steps (S, T, B) of the opponent that learns, as it played them."""
+    if isinstance(opponents, Mixed):
+        rollout = jax.tree.map(lambda x: x[:, :, opponents.slices[0]], rollout)
+        opponents = opponents.parts[0]
+    return opponents.own(rollout)
+
+
+@pytest.mark.parametrize("who", [pooled, learning, both])
 def test_the_other_side_is_played_as_in_a_compiled_world(who):
     """Through two rollouts: what the learner's side sees, does and earns, and nothing of the other."""
-    played = []
+    played, learns = [], who is not pooled
     for world in tag():
-        side = one_side(world, "adversary", tells=who is learning)
+        side = one_side(world, "adversary", tells=learns)
         learner = made(side.spec, network="mlp")
         opponents, playing = who(side)
         collector = collector_for(side, learner, ENVS, opponents=opponents)
@@ -100,18 +115,18 @@ def test_the_other_side_is_played_as_in_a_compiled_world(who):
         actors, found = start(jax.random.key(5)[None]), []
         for _ in range(2):
             actors, rollout = collect(given[0], actors, 7, playing=given[1])
-            theirs = opponents.own(rollout)._replace(broken=None) if who is learning else None
+            theirs = learners_steps(opponents, rollout)._replace(broken=None) if learns else None
             info = {name: rollout.info[name] for name in ("return", "length", "other_return")}
             found.append((rollout._replace(broken=None, info=info), theirs))
         played.append(jax.device_get(found))
     mine, theirs = played[1][0]
     assert mine.reward.shape == (1, 7, ENVS, 3)
-    assert theirs is None or theirs.reward.shape == (1, 7, ENVS, 1)
+    assert theirs is None or theirs.reward.shape == (1, 7, ENVS if who is learning else 2, 1)
     assert mine.observation.obs.shape[-1] == learner.spec.obs_size
     assert len(np.unique(mine.info["other_return"])) > ENVS
     assert_close(*played, atol=1e-5)
-    if who is learning:
-        assert opponents.own(rollout).broken.shape == (1, 7, ENVS)  # what failed is left out by both
+    if learns:
+        assert learners_steps(opponents, rollout).broken is not None  # what failed is left out by both
         shapes = collector.shapes(7)
         assert jax.tree.map(jnp.shape, shapes[0]) == jax.tree.map(jnp.shape, actors)
         like = [jax.tree.map(lambda x: (x.shape, x.dtype), each) for each in (shapes[1], rollout)]
@@ -128,7 +143,7 @@ def test_a_mixture_of_one_team_is_this_team():
     one = Frozen(side, player, ENVS, True, params)
     parts = [Frozen(side, player, size, True, params) for size in (2, 4)]
     seen = []
-    for opponents in (one, Mixed(side, parts, [2, 4])):
+    for opponents in (one, Mixed(side, parts)):
         collector = collector_for(side, hunters, ENVS, opponents=opponents)
         _, rollout = collector.collect((), collector.start(jax.random.key(0)[None]), 7)
         seen.append(rollout.next_observation.obs)
@@ -147,7 +162,7 @@ def test_each_of_a_mixture_plays_its_own_part(workers):
     sizes = [1, 3, 2]
     parts = [Frozen(side, says(side, action), size, True, ()) for action, size in enumerate(sizes)]
     rock = AlwaysFirst(AlgorithmConfig(), side.spec)
-    with closing(collector_for(side, rock, 6, opponents=Mixed(side, parts, sizes))) as collector:
+    with closing(collector_for(side, rock, 6, opponents=Mixed(side, parts))) as collector:
         _, played = collector.collect((), collector.start(jax.random.key(0)[None]), 7)
     np.testing.assert_array_equal(played.reward[0, :, :, 0], [[0, -1, -1, -1, 1, 1]] * 7)
     np.testing.assert_array_equal(played.info["return"][0, 4, :, 0], [0, -5, -5, -5, 5, 5])
@@ -212,6 +227,16 @@ def test_a_run_with_a_pool_resumes_to_the_bit_with_other_workers(whole, tmp_path
     assert_same_end(whole.folder, half.folder)
     assert {"eval/return", "against_opponent/return", "train/return"} <= rows(whole)[-1].keys()
     assert open_run(whole.folder, None)[0].env.spec.agents == ("left_0",)
+
+
+def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
+    options = {**THROWS, "opponent_algorithm": "ippo", "network": "mlp"}
+    whole = small(tmp_path / "whole", steps=256, workers=0, **options)
+    half = small(tmp_path / "half", steps=128, workers=0, **options)
+    phalanx.resume(half.folder, 256, quiet=True, workers=1)
+    assert rows(whole) == rows(half)
+    assert_same_end(whole.folder, half.folder)
+    assert "learn/opponent_policy_loss" in rows(whole)[-1]
 
 
 def test_teams_play_each_other(whole, tmp_path, capsys):

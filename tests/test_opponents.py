@@ -41,13 +41,17 @@ def chances(setup, policy, observation):
     return actor.preferences(policy, observation, jnp.ones(1, bool), actor.initial_memory(1))[0, 0]
 
 
-def history(setup, updates, looks):
-    """Train, and look at the policy now and then, (looks, U); also the last carry."""
+def history(setup, updates, looks, seed=0, each=lambda of_seed: of_seed):
+    """Train, and look at the policy now and then, (looks, U); also the last carry.
+
+    With `each=jax.vmap`, of many seeds at once, (looks, S, U).
+    """
     loop = setup.loop
-    carry = jax.jit(loop.init)(jnp.int32(0))
-    advance = jax.jit(lambda carry: loop.advance(carry, jnp.int32(updates // looks), jnp.float32(1e9)))
+    carry = jax.jit(each(loop.init))(jnp.asarray(seed, jnp.int32))
+    advance = jax.jit(each(lambda carry: loop.advance(carry, jnp.int32(updates // looks), jnp.float32(1e9))))
 
     @jax.jit
+    @each
     def look(carry):
         seen = jax.tree.map(lambda x: x[:1], carry.actors.running.observation)
         return chances(setup, setup.algorithm.policy(carry.learner), seen)
@@ -113,7 +117,7 @@ def test_who_plays_is_who_is_in_the_pool():
     spec = env.sides.spec("right")
     algorithm = AlwaysFirst(AlgorithmConfig(), spec)
     algorithm.actor = Says(spec)
-    past = PastSelves(env, Player(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform")
+    past = PastSelves(env, Player(spec, algorithm), 8, 4, True, size=3, every=10, draw="uniform", steps=5)
     pool = Pool(jnp.array([0, 1, 1]), jnp.int32(3), jnp.full(3, 0.5), jnp.array([1, 0, 2, 0]))
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 8, opponents=past)
     actors = collector.start_one(jax.random.key(0))
@@ -142,7 +146,7 @@ def test_each_of_a_mixture_plays_its_own_part():
     env = OneSide(sides_of(registry.make_env("game/rock_paper_scissors", {})), "left")
     sizes = [1, 3, 2]
     parts = [Frozen(env, says(env, action), size, True, ()) for action, size in enumerate(sizes)]
-    mixed = Mixed(env, parts, sizes)
+    mixed = Mixed(env, parts)
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 6, opponents=mixed)
     actors = collector.start_one(jax.random.key(0))
     _, played = collector.collect_one(
@@ -177,13 +181,14 @@ def test_snapshots_are_taken_when_due_and_overwrite_the_oldest():
     spec = env.sides.spec("right")
     past = PastSelves(
         env,
-        Player(spec, AlwaysFirst(AlgorithmConfig(batch_steps=5), spec)),
+        Player(spec, AlwaysFirst(AlgorithmConfig(), spec)),
         4,
         2,
         True,
         size=3,
         every=10,
         draw="hard",
+        steps=5,
     )
     collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 4, opponents=past)
     _, rollout = collector.collect_one(
@@ -300,7 +305,12 @@ def test_a_side_of_a_particle_world_with_messages_learns(tmp_path, world, side, 
     [
         ("game/pennies", {"side": "left"}, "side is for a run with an opponent"),
         ("switch/2", {"opponent": "self"}, "switch/2 has no other side"),
-        ("mpe/simple_tag", {"opponent": "self"}, "sides of mpe/simple_tag are not alike: number of agents 3"),
+        (
+            "mpe/simple_tag",
+            {"opponent": "self"},
+            "sides of mpe/simple_tag are not alike: number of agents 3 and 1; use .* --opponent-algorithm",
+        ),
+        ("mpe/simple_tag", {"opponent": "past"}, "sides of mpe/simple_tag are not alike"),
         ("game/pennies", {"opponent": "self", "side": "middle"}, "choose one of left, right"),
         ("game/pennies", {"opponent": "nobody"}, "there is no opponent 'nobody'"),
         ("game/pennies", {"opponent": "script"}, "has no script for one side"),

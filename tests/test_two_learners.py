@@ -5,24 +5,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import same, small
-from test_opponents import AlwaysFirst, says, set_up
+from test_opponents import AlwaysFirst, history, says, set_up
 from test_run import assert_same_end, rows
 
 import phalanx
 from phalanx import registry
 from phalanx.algorithms.base import AlgorithmConfig
 from phalanx.algorithms.random import RandomActor
+from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.algorithms.shared.normalised import build
 from phalanx.crossplay import cross_play
 from phalanx.envs.sides import OneSide, sides_of
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
-from phalanx.opponents.kinds import Frozen, Learning, Mixed
+from phalanx.opponents.kinds import Frozen, Learning, Mixed, PastSelves, Pool
 from phalanx.opponents.player import Player
-from phalanx.runs import load_opponent, open_run, read_carry
+from phalanx.runs import load_opponent, open_run, past_selves, read_carry
 from phalanx.training.collectors.compiled import Compiled
 from phalanx.training.evaluate import Against
 from phalanx.training.loop import Loop
+from phalanx.types import Clock
 
 
 def test_the_other_side_learns():
@@ -96,6 +98,126 @@ def test_two_algorithms_in_one_run_resume_to_the_bit(tmp_path):
     assert set(result.returns) == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
+class Notes(FixedPolicy):
+    """Plays what its learner says, a number. Its update adds 1 and logs the batch."""
+
+    def __init__(self, config, spec):
+        super().__init__(config, spec)
+        self.actor = RandomActor(spec)
+        self.actor.act = lambda policy, observation, first, memory, key, greedy: (
+            jnp.broadcast_to(policy, observation.alive.shape).astype(jnp.int32),
+            memory,
+            {},
+        )
+
+    def init(self, key, envs):
+        return jnp.int32(1)
+
+    def policy(self, learner):
+        return learner
+
+    def update(self, learner, rollout, key, clock):
+        return learner + 1, {"action": rollout.action, "reward": rollout.reward, "first": rollout.first}
+
+
+def test_a_learner_learns_only_from_what_it_played_and_the_pool_keeps_its_policies():
+    """Rock against paper, which learns, and in four other environments against rock and scissors."""
+    env = OneSide(sides_of(registry.make_env("game/rock_paper_scissors", {})), "left", tells=True)
+    spec = env.sides.spec("right")
+    player = Player(spec, Notes(AlgorithmConfig(), spec))
+    past = PastSelves(env, player, 4, 2, True, size=3, every=10, draw="uniform", steps=12)
+    mixed = Mixed(env, [Learning(env, player, 2), past])
+    collector = Compiled(env, AlwaysFirst(AlgorithmConfig(), env.spec), 6, opponents=mixed)
+    started = mixed.init(jnp.int32(7), jax.random.key(0))  # 7 is the policy of the first learner
+    assert started[0] == 1
+    np.testing.assert_array_equal(started[1].params, [1, 1, 1])
+    pool = Pool(jnp.array([0, 2, 1]), jnp.int32(2), jnp.full(3, 0.5), jnp.array([0, 1]))
+    state = (started[0], pool)
+    actors = collector.start_one(jax.random.key(0))
+    _, played = collector.collect_one((), actors, 2, playing=mixed.playing(state, jnp.int32(7)))
+    np.testing.assert_array_equal(played.reward[..., 0], [[-1, -1, 0, 0, 1, 1]] * 2)
+    clock = Clock(jnp.float32(12), jnp.float32(100))
+    (learner, after), logged = mixed.learnt(state, jnp.int32(7), played, jax.random.key(1), clock)
+    np.testing.assert_array_equal(logged["opponent_action"], np.ones((2, 2, 1)))
+    np.testing.assert_array_equal(logged["opponent_reward"], np.ones((2, 2, 1)))
+    assert logged["opponent_first"].all()
+    assert learner == 2
+    # A snapshot was due: the newest policy of who learns on this side.
+    assert after.taken == 3
+    np.testing.assert_array_equal(after.params, [0, 2, 2])
+
+
+def test_past_selves_of_the_other_side_end_the_cycle():
+    """Matching pennies: two learners run after each other; who plays past selves too learns to mix."""
+    updates, away = 1200, {}
+    for opponent in ("", "past"):
+        run = {
+            "opponent_algorithm": "ippo",
+            "opponent_pool": 32,
+            "snapshot_every": 256 * updates // 32,
+        }
+        setup = set_up("game/pennies", opponent, updates, run=run, lr=3e-3, entropy=0.2)
+        found, carry = history(setup, updates, 40, range(3), jax.vmap)
+        away[opponent] = np.abs(found[20:] - 1 / 2).mean()
+    assert carry.opponent[1].taken.tolist() == [33] * 3
+    assert away["past"] < 0.15
+    assert away[""] > 0.4
+
+
+def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
+    """In simple_push, whose sides are not alike. Learner, opponent and past selves can play afterwards."""
+    options = {
+        "env": "mpe/simple_push",
+        "side": "adversary",
+        "opponent": "past",
+        "opponent_algorithm": "ippo",
+        "opponent_pool": 4,
+        "snapshot_every": 100,
+        "opponent_draw": "hard",
+        "seeds": 2,
+    }
+    whole = small(tmp_path / "whole", steps=512, **options)
+    half = small(tmp_path / "half", steps=256, **options)
+    phalanx.resume(half.folder, 512, quiet=True)
+    assert_same_end(whole.folder, half.folder)
+    assert rows(whole) == rows(half)
+    assert {"against_opponent/return", "learn/opponent_policy_loss"} <= rows(whole)[-1].keys()
+    setup, record = open_run(whole.folder, None)
+    learner, pool = read_carry(setup, record, None).opponent
+    assert pool.taken.tolist() == [6, 6]
+    algorithm = setup.loop.opponents.player.algorithm
+    assert algorithm.steps_per_update == setup.algorithm.steps_per_update // 4
+    second = jax.tree.map(lambda x: x[0], jax.vmap(algorithm.policy)(learner))
+    assert same(load_opponent(f"{whole.folder}:opponent").params, second)
+    past = past_selves(whole.folder)
+    assert past is not None
+    assert same(past.params, jax.tree.map(lambda x: x[0], pool.params))
+    teams = [f"{whole.folder}{which}" for which in ("", ":opponent", ":past")]
+    result = cross_play(teams, "mpe/simple_push", episodes=8)
+    # The learner plays the adversary, the other two the good agent.
+    assert set(result.returns) == {(0, 1), (0, 2)}
+
+
+def test_a_pool_file_has_a_share_for_the_learning_opponent(tmp_path):
+    pool = tmp_path / "pool.toml"
+    pool.write_text("[opponents]\nrandom = 1\nlearning = 2\npast = 1\n")
+    setup = set_up("game/pennies", str(pool), 4, run={"opponent_algorithm": "ippo"})
+    parts = setup.loop.opponents.parts
+    assert [(type(part).__name__, part.envs) for part in parts] == [
+        ("Learning", 32),
+        ("Frozen", 16),
+        ("PastSelves", 16),
+    ]
+    assert parts[0].player.algorithm.steps_per_update == 128
+    assert parts[2].player is parts[0].player
+    assert parts[2].steps == 256
+    with pytest.raises(PhalanxError, match=r"pool.toml lists learning: add --opponent-algorithm"):
+        set_up("game/pennies", str(pool), 4)
+    pool.write_text("[opponents]\npast = 1\n")
+    with pytest.raises(PhalanxError, match=r"pool.toml must list learning, with a weight for ippo"):
+        set_up("game/pennies", str(pool), 4, run={"opponent_algorithm": "ippo"})
+
+
 def test_gradient_steps_keep_their_ratio_to_env_steps(tmp_path):
     """Q-learning takes 4 gradient steps for 512 env steps by itself: 1 for 128 of another's rollouts."""
     setup = set_up("game/rock_paper_scissors", "", 4, batch_steps=128, run={"opponent_algorithm": "iql"})
@@ -105,6 +227,9 @@ def test_gradient_steps_keep_their_ratio_to_env_steps(tmp_path):
     assert long.loop.opponents.player.algorithm.config.buffer == 8192
     own = set_up("game/rock_paper_scissors", "", 4, hidden=24, run={"opponent_algorithm": "ippo"})
     assert own.loop.opponents.player.algorithm.config.hidden == 24
+    quarter = set_up("game/pennies", "past", 4, batch_steps=1024, run={"opponent_algorithm": "iql"})
+    config = quarter.loop.opponents.player.algorithm.config
+    assert (config.batch_steps, config.gradient_steps) == (256, 2)
 
 
 def test_evaluations_face_each_opponent_in_its_part():
@@ -113,7 +238,7 @@ def test_evaluations_face_each_opponent_in_its_part():
     rock = AlwaysFirst(AlgorithmConfig(batch_steps=6), env.spec)
     sizes = [1, 3, 2]
     parts = [Frozen(env, says(env, action), size, True, ()) for action, size in enumerate(sizes)]
-    loop = Loop(Compiled(env, rock, 6, opponents=Mixed(env, parts, sizes)))
+    loop = Loop(Compiled(env, rock, 6, opponents=Mixed(env, parts)))
     against = Against(loop, {"paper": Frozen(env, says(env, 1), 4, True, ())})
     state = loop.opponents.init((), jax.random.key(0))
     key = jax.random.key(0)[None]
@@ -143,7 +268,16 @@ def test_evaluations_face_the_opponent_of_the_carry():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"opponent": "self", "opponent_algorithm": "iql"}, "are two opponents: leave out one"),
+        ({"opponent": "self", "opponent_algorithm": "iql"}, "are two learners for one side: leave out one"),
+        ({"opponent": "past", "opponent_algorithm": "iql", "envs": 1}, "2 opponents need .* use --envs 2"),
+        (
+            {"opponent": "past", "opponent_algorithm": "ippo", "batch_steps": 12, "minibatches": 4},
+            "opponent_algorithm=ippo cannot learn in 1 of 4 environments: batch_steps=3 cannot be cut",
+        ),
+        (
+            {"opponent": "script", "opponent_algorithm": "ippo", "env": "battle/3m"},
+            "opponent=script and opponent_algorithm=ippo cannot play in one run",
+        ),
         ({"opponent_algorithm": "nothing"}, "'nothing'"),
         ({"opponent_algorithm": "sac", "env": "switch/2"}, "switch/2 has no other side"),
     ],

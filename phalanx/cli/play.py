@@ -32,8 +32,9 @@ def _parser() -> Parser:
         "teams",
         metavar="TEAM",
         nargs="+",
-        help="run folders, RUN:opponent (the opponent that learnt in a run), RUN:past (its earlier "
-        "checkpoints), exported teams, random, heuristic, or script (of a battle; it plays the enemies)",
+        help="run folders, RUN:opponent (the opponent that learnt in a run), RUN:past (the earlier "
+        "checkpoints that it was trained against), exported teams, random, heuristic, or script (of a "
+        "battle; it plays the enemies)",
     )
     parser.add_argument("--env", metavar="ENV", help="environment with two sides, such as battle/3m")
     add_episodes(parser, 500, "games of each pair on each side")

@@ -16,7 +16,8 @@ from phalanx.types import Array, Clock, Observation, PyTree, Transition
 class Opponents(ABC):
     """M opponents that play the other side of B environments, B / M each.
 
-    `state` is what is kept in the carry. `policy` is the learner's own, which an opponent may copy.
+    `state` is what is kept in the carry. `policy` is the one that an opponent may copy: the learner's, or if
+    another learner plays this side, that one's.
     """
 
     def __init__(self, env: Side, player: Player, envs: int, at_once: int, greedy: bool):
@@ -47,6 +48,14 @@ class Opponents(ABC):
         `clock` is that of the update. Also returns scalars to log.
         """
         return state, {}
+
+    def copied(self, state: PyTree, policy: PyTree) -> PyTree:
+        """The policy that the opponents after this one may copy."""
+        return policy
+
+    def each(self, state: PyTree) -> list[tuple["Opponents", PyTree]]:
+        """The opponents that these consist of, and the state of each."""
+        return [(self, state)]
 
     # Playing
 

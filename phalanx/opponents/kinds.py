@@ -1,6 +1,7 @@
-"""Kinds of opponents: a frozen team, the learner itself, its earlier checkpoints, another learner."""
+"""Kinds of opponents: a frozen team, the learner itself, another learner, earlier checkpoints of either."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
@@ -54,6 +55,9 @@ class Learning(Opponents):
     def playing(self, state: Learner, policy: PyTree) -> PyTree:
         return self.player.algorithm.policy(state)
 
+    def copied(self, state: Learner, policy: PyTree) -> PyTree:
+        return self.player.algorithm.policy(state)
+
     def choose(
         self, params: PyTree, seen: Observation, first: Array, memory: PyTree, key: Array
     ) -> tuple[Array, PyTree, dict[str, PyTree]]:
@@ -96,11 +100,11 @@ class Pool(NamedTuple):
 
 
 class PastSelves(Opponents):
-    """Earlier policies of the learner ("past selves"), added every `every` env steps to a pool of `size`.
+    """Earlier policies of a learner ("past selves"), added every `every` env steps to a pool of `size`.
 
     They are drawn uniformly; or half of the time the newest and otherwise uniformly; or by difficulty, with
     the square of the rate at which the learner loses to them (prioritised fictitious self-play, Vinyals et
-    al. 2019).
+    al. 2019). `steps` is the number of env steps between two updates of the run.
     """
 
     def __init__(
@@ -113,9 +117,10 @@ class PastSelves(Opponents):
         size: int,
         every: int,
         draw: Draw,
+        steps: int,
     ):
         super().__init__(env, player, envs, at_once, greedy)
-        self.size, self.every, self.draw = size, every, draw
+        self.size, self.every, self.draw, self.steps = size, every, draw, steps
 
     def init(self, policy: PyTree, key: Array) -> Pool:
         return Pool(
@@ -136,8 +141,7 @@ class PastSelves(Opponents):
         old = state.won[state.playing]
         state = state._replace(won=state.won.at[state.playing].set(old + MEMORY * (rate - old)))
         # A snapshot is due as often as `every` went into the steps so far.
-        env_steps = clock.env_steps + self.player.algorithm.steps_per_update
-        due = env_steps // self.every >= state.taken
+        due = (clock.env_steps + self.steps) // self.every >= state.taken
         slot = state.taken % self.size
         params = jax.tree.map(
             lambda all_, new: all_.at[slot].set(jnp.where(due, new, all_[slot])), state.params, policy
@@ -164,18 +168,23 @@ class PastSelves(Opponents):
 
 
 class Mixed(Opponents):
-    """Several opponents, each in its part of the environments."""
+    """Several opponents, each in its part of the environments.
 
-    def __init__(self, env: Side, parts: Sequence[Opponents], sizes: Sequence[int]):
-        """`sizes` are how many environments each of the `parts` was made for."""
-        super().__init__(env, parts[0].player, sum(sizes), 1, parts[0].greedy)
+    One that learns comes first: then the others copy its policy, and it learns only from its own part.
+    """
+
+    def __init__(self, env: Side, parts: Sequence[Opponents]):
+        ends = list(accumulate(part.envs for part in parts))
+        super().__init__(env, parts[0].player, ends[-1], 1, parts[0].greedy)
         self.parts = tuple(parts)
-        ends = list(accumulate(sizes))
-        self.slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self.slices = [slice(end - part.envs, end) for part, end in zip(parts, ends, strict=True)]
 
     def init(self, policy: PyTree, key: Array) -> PyTree:
-        keys = jax.random.split(key, len(self.parts))
-        return tuple(part.init(policy, each) for part, each in zip(self.parts, keys, strict=True))
+        keys, states = jax.random.split(key, len(self.parts)), []
+        for part, each in zip(self.parts, keys, strict=True):
+            states.append(part.init(policy, each))
+            policy = part.copied(states[-1], policy)
+        return tuple(states)
 
     def playing(self, state: PyTree, policy: PyTree) -> PyTree:
         return tuple(part.playing(own, policy) for part, own in zip(self.parts, state, strict=True))
@@ -183,11 +192,17 @@ class Mixed(Opponents):
     def learnt(
         self, state: PyTree, policy: PyTree, rollout: Transition, key: Array, clock: Clock
     ) -> tuple[PyTree, dict[str, Array]]:
-        keys, after = jax.random.split(key, len(self.parts)), []
+        keys, after, metrics = jax.random.split(key, len(self.parts)), [], {}
         for part, own, where, each in zip(self.parts, state, self.slices, keys, strict=True):
             played = jax.tree.map(lambda x, where=where: x[:, where], rollout)
-            after.append(part.learnt(own, policy, played, each, clock)[0])
-        return tuple(after), {}
+            own, logged = part.learnt(own, policy, played, each, clock)
+            policy = part.copied(own, policy)
+            after.append(own)
+            metrics |= logged
+        return tuple(after), metrics
+
+    def each(self, state: PyTree) -> list[tuple[Opponents, PyTree]]:
+        return list(zip(self.parts, state, strict=True))
 
     def start(self, envs: int) -> PyTree:
         # Rows for all environments, of which each has its own part: every memory then is (B, ...).
@@ -196,13 +211,19 @@ class Mixed(Opponents):
     def choose(
         self, params: PyTree, seen: Observation, first: Array, memory: PyTree, key: Array
     ) -> tuple[Array, PyTree, dict[str, PyTree]]:
-        chosen, remembered = [], []
+        chosen, remembered, info = [], [], {}
         keys = jax.random.split(key, len(self.parts))
         for part, own, before, where, each in zip(self.parts, params, memory, self.slices, keys, strict=True):
             shown, begins, past = jax.tree.map(lambda x, where=where: x[where], (seen, first, before))
-            actions, after, _ = part.choose(own, shown, begins, past, each)
+            actions, after, kept = part.choose(own, shown, begins, past, each)
             chosen.append(actions)
             remembered.append(
                 jax.tree.map(lambda all_, new, where=where: all_.at[where].set(new), before, after)
             )
-        return jnp.concatenate(chosen), tuple(remembered), {}
+            info |= jax.tree.map(partial(_at, where, first.shape[0]), kept)
+        return jnp.concatenate(chosen), tuple(remembered), info
+
+
+def _at(where: slice, batch: int, rows: Array) -> Array:
+    """The rows of a part in an array for all environments, (B, ...), which is zero elsewhere."""
+    return jnp.zeros((batch, *rows.shape[1:]), rows.dtype).at[where].set(rows)

@@ -26,6 +26,10 @@ from phalanx.opponents.player import Player
 from phalanx.types import EnvSpec, PyTree
 
 UNTRAINED = ("random", "heuristic")
+LEARNING = "learning"  # what a pool file calls the second learner
+# The weight of an opponent beside a second learner, whose weight is 1. With a weight of 1 the learner still
+# follows the newest opponent in circles: see `test_past_selves_of_the_other_side_end_the_cycle`.
+BESIDE = 3.0
 INTERFACE = ("n_agents", "obs_size", "obs_shape", "obs_dtype", "n_actions", "action_kind", "action_range")
 
 
@@ -53,52 +57,78 @@ def learners_env(env: Env | HostSource, side: OneSide | HostedSide) -> Env | Hos
 
 def opponents_of(run: RunConfig, env: Side, algorithm: Algorithm, load: Load) -> Opponents:
     """Who plays the other side in training."""
-    if run.opponent_algorithm:
-        return _learning(run, env, algorithm)
-    if Path(run.opponent).suffix != ".toml":
-        return _opponent(run.opponent, run, run.envs, env, algorithm, load)
-    shares = read_pool(Path(run.opponent))
-    sizes = _parted(run.envs, list(shares.values()))
-    parts = [
-        _opponent(name, run, size, env, algorithm, load) for name, size in zip(shares, sizes, strict=True)
-    ]
-    return Mixed(env, parts, sizes)
+    shares = _shares(run)
+    sizes = dict(zip(shares, _parted(run.envs, list(shares.values())), strict=True))
+    parts, steps = list[Opponents](), algorithm.steps_per_update
+    copied = Player(env.sides.spec(env.others[0]), algorithm)
+    if LEARNING in sizes:
+        parts.append(_learning(run, sizes.pop(LEARNING), env, algorithm))
+        copied = parts[0].player
+    elif {"self", "past"} & sizes.keys():
+        line = "are not alike: {}; use a team, or let the other side learn: --opponent-algorithm"
+        _require_alike(env.spec, copied.spec, f"the sides of {env.spec.name} {line}")
+    parts += [_opponent(name, run, size, env, copied, steps, load) for name, size in sizes.items()]
+    return parts[0] if len(parts) == 1 else Mixed(env, parts)
 
 
-def _opponent(name: str, run: RunConfig, envs: int, env: Side, algorithm: Algorithm, load: Load) -> Opponents:
-    """One opponent, in some of the environments."""
-    spec = env.sides.spec(env.others[0])
-    player, at_once, greedy = Player(spec, algorithm), run.opponents_at_once, run.opponent_greedy
-    if name in ("self", "past"):
-        _require_alike(env.spec, spec, f"the sides of {env.spec.name} are not alike: {{}}; use a team")
-        if name == "self":
-            return SelfPlay(env, player, envs, 1, greedy)
-        pool, every, draw = run.opponent_pool, run.snapshot_every, run.opponent_draw
-        return PastSelves(env, player, envs, at_once, greedy, pool, every, draw)
-    team = untrained_team(name, spec) if name in UNTRAINED else load(name)
+def _shares(run: RunConfig) -> dict[str, float]:
+    """Who plays the other side, each with its weight."""
+    learning = {LEARNING: 1.0} if run.opponent_algorithm else {}
+    if Path(run.opponent).suffix == ".toml":
+        listed = read_pool(Path(run.opponent))
+        if LEARNING in listed and not learning:
+            raise PhalanxError(f"{run.opponent} lists {LEARNING}: add --opponent-algorithm")
+        if learning and LEARNING not in listed:
+            line = f"must list {LEARNING}, with a weight for {run.opponent_algorithm}, which learns"
+            raise PhalanxError(f"{run.opponent} {line}")
+    else:
+        listed = {run.opponent: BESIDE} if run.opponent else {}
+    if learning and "self" in listed:
+        raise PhalanxError(
+            f"opponent self and opponent_algorithm={run.opponent_algorithm} are two learners for one side: "
+            f"leave out one of them, or use past"
+        )
+    return learning | listed
+
+
+def _opponent(
+    name: str, run: RunConfig, envs: int, env: Side, copied: Player, steps: int, load: Load
+) -> Opponents:
+    """One opponent, in some of the environments. `copied` is the player that may be copied."""
+    greedy, at_once, pool = run.opponent_greedy, run.opponents_at_once, run.opponent_pool
+    if name == "self":
+        return SelfPlay(env, copied, envs, 1, greedy)
+    if name == "past":
+        every, draw = run.snapshot_every, run.opponent_draw
+        return PastSelves(env, copied, envs, at_once, greedy, pool, every, draw, steps)
+    team = untrained_team(name, copied.spec) if name in UNTRAINED else load(name)
     return frozen(env, envs, greedy, team)
 
 
-def _learning(run: RunConfig, env: Side, algorithm: Algorithm) -> Learning:
-    """A learner with another algorithm, or with the same one and its options."""
-    name, spec, steps = run.opponent_algorithm, env.sides.spec(env.others[0]), algorithm.steps_per_update
+def _learning(run: RunConfig, envs: int, env: Side, algorithm: Algorithm) -> Learning:
+    """A learner with another algorithm, or with the same one and its options, in some of the environments."""
+    name, spec = run.opponent_algorithm, env.sides.spec(env.others[0])
     registry.require_fit(name, spec)
-    config = algorithm.config
+    config, steps = algorithm.config, algorithm.steps_per_update // run.envs * envs
     if name != run.algorithm:
         layer = registry.preset(name, run.env, "auto")
         values = {"algorithm": layer.values.get("algorithm", {})} if layer else {}
         known = registry.algorithm_config(name)
         config = merge((name, run.env), known, {}, [Layer("preset", values)]).algorithm
-        # It learns from the rollouts of the first, as often for a step as it would from its own.
-        changes = {"batch_steps": steps}
-        if hasattr(config, "gradient_steps"):
-            changes["gradient_steps"] = max(1, round(config.gradient_steps * steps / config.batch_steps))
-            changes["buffer"] = max(config.buffer, steps)  # it must hold a whole rollout
-        config = replace(config, **changes)
+    # It learns from its part of the first learner's rollouts, as often for a step as from its own rollouts.
+    changes = {"batch_steps": steps}
+    if hasattr(config, "gradient_steps"):
+        changes["gradient_steps"] = max(1, round(config.gradient_steps * steps / config.batch_steps))
+        changes["buffer"] = max(config.buffer, steps)  # it must hold a whole rollout
+    config = replace(config, **changes)
     learner = build(registry.algorithm(name), config, policy_spec(spec, **config.inputs))
-    learner.check(run.envs)
+    try:
+        learner.check(envs)
+    except PhalanxError as error:
+        where = f"{envs} of {run.envs} environments"
+        raise PhalanxError(f"opponent_algorithm={name} cannot learn in {where}: {error}") from None
     require_learning(learner.optimisers, run.steps)
-    return Learning(env, Player(spec, learner), run.envs)
+    return Learning(env, Player(spec, learner), envs)
 
 
 def read_pool(path: Path) -> dict[str, float]:

@@ -43,10 +43,9 @@ class Against:
         trained, seeds = loop.opponents, loop.collector.seeds
         assert trained is not None
         self.parts = {"opponent": trained, **others}
-        sizes = [loop.collector.envs, *(each.envs for each in others.values())]
-        self.opponents = Mixed(trained.env, list(self.parts.values()), sizes)
+        self.opponents = Mixed(trained.env, list(self.parts.values()))
         self.collector = collector_for(
-            loop.collector.env, loop.algorithm, sum(sizes), seeds, opponents=self.opponents
+            loop.collector.env, loop.algorithm, self.opponents.envs, seeds, opponents=self.opponents
         )
         self._playing = jax.jit(over_seeds(self._playing_one, seeds, (0, 0, 0)), inline=True)
 

@@ -90,7 +90,7 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
     else:
         make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
         parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
-    _require_sizes(run, parts.algorithm)
+        _require_sizes(run, parts.algorithm)
     parts.algorithm.check(run.envs)
     require_learning(parts.algorithm.optimisers, run.steps)
     if run.eval_every is None:
@@ -102,10 +102,10 @@ def _learning_side(run: RunConfig, env: Env | HostSource) -> OneSide | HostedSid
     """The side that learns, if somebody else plays the other one."""
     if run.opponent == "script" and not isinstance(env, Battle):
         raise PhalanxError(f"{run.env} has no script for one side: use self, past, random or a team")
-    if run.opponent and run.opponent_algorithm:
+    if run.opponent == "script" and run.opponent_algorithm:
         raise PhalanxError(
-            f"opponent={run.opponent} and opponent_algorithm={run.opponent_algorithm} are two opponents: "
-            f"leave out one of them"
+            f"opponent=script and opponent_algorithm={run.opponent_algorithm} cannot play in one run: leave "
+            f"out one of them"
         )
     if run.opponent in ("", "script") and not run.opponent_algorithm:
         if run.side:
@@ -173,6 +173,7 @@ def _make_parts_with_opponents(
 ) -> Parts:
     """Training plays against the opponents of the run, evaluations against always the same."""
     algorithm = build(cls, config, policy_spec(side.spec, **config.inputs))
+    _require_sizes(run, algorithm)  # first: those of a second learner follow from them
     opponents = opponents_of(run, side, algorithm, load)
     loop = Loop(collector_for(side, algorithm, run.envs, run.seeds, opponents=opponents))
     evaluation = _evaluation(env, algorithm, run.envs, run.seeds, run.eval_episodes)
@@ -240,10 +241,11 @@ def _opponent_row(setup: Setup) -> str:
     run, evaluated = setup.config, isinstance(setup.env, Side)
     known = {
         "self": "the learner itself",
-        "past": f"{run.opponent_pool} earlier checkpoints of this run, drawn {run.opponent_draw}",
+        "past": f"{run.opponent_pool} earlier checkpoints of {run.opponent_algorithm or 'this run'}, drawn "
+        f"{run.opponent_draw}",
     }
-    who = known.get(run.opponent, run.opponent)
-    who = f"{run.opponent_algorithm}, which learns too" if run.opponent_algorithm else who
+    learning = f"{run.opponent_algorithm}, which learns too" if run.opponent_algorithm else ""
+    who = ", and ".join(filter(None, (learning, known.get(run.opponent, run.opponent))))
     against = "a random team" if evaluated else "the script"
     return f"{who}; evaluations are against {against}"
 
