@@ -210,7 +210,7 @@ def test_learns(toy, algorithm):
 
 
 def test_every_algorithm_has_a_toy_to_learn():
-    learners = {name for name in registry.algorithms() if name not in ("random", "heuristic")}
+    learners = {name for name in registry.algorithms() if name not in ("random", "rand", "heuristic")}
     assert learners == {algorithm for _, algorithm in CASES}
 
 
@@ -235,8 +235,9 @@ def test_without_memory_the_memory_toy_is_not_solved():
     assert played.returns.mean() < 7.5
 
 
-def test_random_stays_at_the_floor():
-    played = trained(build("random", "debug/identity", envs=16, batch_steps=512), 3)
+@pytest.mark.parametrize("name", ["random", "rand"])
+def test_random_stays_at_the_floor(name):
+    played = trained(build(name, "debug/identity", envs=16, batch_steps=512), 3)
     assert 1.5 < played.returns.mean() < 4  # 8 steps at one chance in three
 
 
