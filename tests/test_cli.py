@@ -303,6 +303,8 @@ def test_a_preset_is_chosen_by_environment_then_by_family():
     presets = ("battle", "battle_hard", "battle_agent_state", "battle_kite", "battle_memory", "mpe")
     assert list(chosen.values()) == [f"preset mappo/{name}" for name in presets]
     assert registry.preset("mappo", "debug/memory", "auto") is None
+    for name, env in (("ppo", "classic"), ("ippo", "classic"), ("ppo", "switch"), ("ippo", "switch")):
+        assert registry.preset(name, f"{env}/any", "auto").origin == f"preset {name}/{env}"
     named = [env for preset in registry.presets() for env in registry._preset_envs(preset)]
     assert len(named) > 5
     assert set(named) <= set(registry.envs())

@@ -1,7 +1,8 @@
-"""Every algorithm learns every toy that concerns it; torsos and sharing modes are spread over them.
+"""Every algorithm learns every toy that concerns it, with each sharing mode.
 
-A toy is solved when the greedy return of its single optimum is reached. Those for memory, time
-limit, roles and death cannot be solved by a learner that handles the thing wrongly.
+PHALANX_LONG=1 learns all of them. Otherwise torsos and sharing modes are spread over some. A toy is solved
+when the greedy return of its single optimum is reached. Those for memory, time limit, roles and death cannot
+be solved by a learner that handles the thing wrongly.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import build, greedy_episodes
+from conftest import LONG, build, greedy_episodes
 
 from phalanx import registry
 
@@ -46,7 +47,8 @@ FAST_OFF_POLICY = {
     "target_rate": 0.02,
     "reward": "mean",
 }
-# toy: (best return, updates, options by algorithm)
+GRU_OFF_POLICY = {"network": "gru", "chunk": 12, "burn_in": 0, "batch_size": 32}
+# toy: (best return, updates, options by algorithm). Those without a sharing mode are learnt with LONG only.
 TOYS = {
     "identity": (
         8.0,
@@ -62,6 +64,11 @@ TOYS = {
             "ddqn": {"share": "all", "buffer": 8192, "reward": "own", "dueling": True, "priority": 0.6},
             "ddpg": {"share": "agent", "reward": "own"},
             "maddpg": {"share": "all"},
+            "td3": {"reward": "own"},
+            "sac": {"reward": "own"},
+            "matd3": {},
+            "masac": {},
+            "facmac": {"share": "team"},
         },
     ),
     "memory": (
@@ -77,7 +84,14 @@ TOYS = {
             },  # with 0.01 four seeds of six stay at 9
             "vdn": {"share": "all"},
             "mappo_distil": {"network": "gru", "share": "agent"},
-            "masac": {"network": "gru", "share": "all", "chunk": 12, "burn_in": 0, "batch_size": 32},
+            "ppo": {"network": "gru"},
+            "masac": {**GRU_OFF_POLICY, "share": "all"},
+            "ddpg": GRU_OFF_POLICY,
+            "maddpg": GRU_OFF_POLICY,
+            "sac": GRU_OFF_POLICY,
+            "td3": GRU_OFF_POLICY,
+            "matd3": GRU_OFF_POLICY,
+            "facmac": GRU_OFF_POLICY,
         },
     ),
     "two_step": (
@@ -88,8 +102,10 @@ TOYS = {
             "mappo": {"share": "type"},
             "qmix": {"epsilon_end": 1.0, "share": "all"},
             "qplex": {"epsilon_end": 1.0, "network": "mlp", "share": "agent"},
+            "ppo": {},
             "masac": {"share": "type"},
             "matd3": {"share": "agent"},
+            "maddpg": {},
         },
     ),
     "delayed": (
@@ -101,7 +117,14 @@ TOYS = {
             "maa2c": {"share": "type", "n_steps": 20},
             "qmix": {"share": "type", "target": "q_lambda"},
             "coma": {"share": "type"},
+            "ppo": {},
             "maddpg": {"share": "type", "n_steps": 8},
+            "ddpg": {"n_steps": 8},
+            "td3": {"n_steps": 8},
+            "sac": {"n_steps": 8},
+            "matd3": {"n_steps": 8},
+            "masac": {"n_steps": 8},
+            "facmac": {"n_steps": 8},
         },
     ),
     "roles": (
@@ -116,6 +139,12 @@ TOYS = {
             "mappo_distil": {"share": "type"},
             "facmac": {"share": "type"},
             "sac": {"share": "agent", "reward": "own"},
+            "ppo": {},
+            "ddpg": {"reward": "own"},
+            "td3": {"reward": "own"},
+            "maddpg": {"reward": "own"},
+            "matd3": {"reward": "own"},
+            "masac": {"reward": "own"},
             "ddqn": {"share": "type", "buffer": 8192, "target": "n_step", "n_steps": 3},
         },
     ),
@@ -130,6 +159,13 @@ TOYS = {
             "qmix": {"share": "all", "network": "mlp"},
             "vdn": {"share": "agent", "target": "td_lambda"},
             "masac": {"share": "all"},
+            "ppo": {},
+            "ddpg": {},
+            "maddpg": {},
+            "td3": {},
+            "sac": {},
+            "matd3": {},
+            # Not facmac: one seed in six keeps a wrong action, see docs/algorithms/facmac.md.
         },
     ),
     "leave": (
@@ -141,10 +177,22 @@ TOYS = {
             "iql": {"share": "all", "network": "mlp", "reward": "own"},
             "coma": {"share": "type", "reward": "own"},
             "td3": {"share": "all", "reward": "own"},
+            "ppo": {"entropy": 0.001},
+            "ddpg": {"reward": "own"},
+            "sac": {"reward": "own"},
+            "maddpg": {"reward": "own"},
+            "matd3": {"reward": "own"},
+            "masac": {"reward": "own"},
         },
     ),
 }
-CASES = [(toy, algorithm) for toy, (_, _, options) in TOYS.items() for algorithm in options]
+SHARES = ("all", "type", "agent", "team")
+CASES = [
+    (toy, algorithm, share)
+    for toy, (_, _, by_algorithm) in TOYS.items()
+    for algorithm, options in by_algorithm.items()
+    for share in (SHARES if LONG else [options["share"]] if "share" in options else [])
+]
 OFF_POLICY = ("ddpg", "maddpg", "td3", "matd3", "sac", "masac", "facmac")
 # Learners that take one step a rollout, or have small ones, need more of them.
 PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4, **dict.fromkeys(OFF_POLICY, 4)}
@@ -194,10 +242,11 @@ def trained(loop, updates, solved=never, seed=0):
     return jax.device_get(run(jnp.int32(-(-updates // looks))))
 
 
-@pytest.mark.parametrize(("toy", "algorithm"), CASES)
-def test_learns(toy, algorithm):
-    best, updates, options = TOYS[toy]
-    loop = build(algorithm, f"debug/{toy}", envs=16, **fast(algorithm, **options[algorithm]))
+@pytest.mark.parametrize(("toy", "algorithm", "share"), CASES)
+def test_learns(toy, algorithm, share):
+    best, updates, by_algorithm = TOYS[toy]
+    options = fast(algorithm, **{**by_algorithm[algorithm], "share": share})
+    loop = build(algorithm, f"debug/{toy}", envs=16, **options)
 
     def solved(played):
         reached = jnp.abs(played.returns.mean() - best) <= 0.02 * best
@@ -210,8 +259,8 @@ def test_learns(toy, algorithm):
 
 
 def test_every_algorithm_has_a_toy_to_learn():
-    learners = {name for name in registry.algorithms() if name not in ("random", "heuristic")}
-    assert learners == {algorithm for _, algorithm in CASES}
+    learners = {name for name in registry.algorithms() if name not in ("random", "rand", "heuristic")}
+    assert learners == {algorithm for _, algorithm, _ in CASES}
 
 
 def test_coma_learns_from_a_replay():
@@ -235,8 +284,9 @@ def test_without_memory_the_memory_toy_is_not_solved():
     assert played.returns.mean() < 7.5
 
 
-def test_random_stays_at_the_floor():
-    played = trained(build("random", "debug/identity", envs=16, batch_steps=512), 3)
+@pytest.mark.parametrize("name", ["random", "rand"])
+def test_random_stays_at_the_floor(name):
+    played = trained(build(name, "debug/identity", envs=16, batch_steps=512), 3)
     assert 1.5 < played.returns.mean() < 4  # 8 steps at one chance in three
 
 
@@ -276,12 +326,14 @@ def test_learns_a_particle_world(algorithm, options, continuous):
     assert played.returns.mean() > -14
 
 
-def test_both_sides_of_a_particle_world_learn():
+@pytest.mark.parametrize(("algorithm", "share", "updates"), [("mappo", "type", 40), ("maddpg", "team", 160)])
+def test_both_sides_of_a_particle_world_learn(algorithm, share, updates):
     """Each side has its own network, and both move; the agent gets nearer to its goal than at random."""
-    options = {**FAST, "batch_steps": 800, "gamma": 0.9, "share": "type"}
-    loop = build("mappo", "mpe/simple_push", envs=16, **options)
+    sizes = {"batch_steps": 800} if algorithm == "mappo" else {"batch_steps": 64}
+    options = fast(algorithm, **sizes, gamma=0.9, share=share)
+    loop = build(algorithm, "mpe/simple_push", envs=16, **options)
     start = jax.jit(loop.init)(jnp.int32(0))
-    end = jax.jit(loop.advance)(start, jnp.int32(40), jnp.int32(40))
+    end = jax.jit(loop.advance)(start, jnp.int32(updates), jnp.int32(updates))
     before, after = (jax.tree.leaves(carry.learner.actor.params) for carry in (start, end))
     for one, other in zip(before, after, strict=True):
         assert (np.abs(one - other).reshape(2, -1).max(1) > 0).all()

@@ -1,5 +1,7 @@
 """Actor-critics on replay: gradients and targets against closed forms and slow loops."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -300,24 +302,53 @@ def test_dueling_values_have_the_state_value_as_their_mean():
 # Updates
 
 
-def test_the_temperature_moves_the_entropy_to_its_target():
-    """Where nothing is earned only the temperature decides how random the policy is."""
-    algorithm = continuous("sac", lr=3e-3, critic_lr=3e-3, temperature_lr=0.02, temperature=0.5, hidden=16)
-    batch, learner = steps_of(algorithm, count=64), new_learner(algorithm)
-    batch = batch._replace(reward=jnp.zeros_like(batch.reward))
+def entropies(algorithm, batch, steps):
+    """The mean entropy of a policy at each of some gradient steps on one batch."""
 
     @jax.jit
     def learn(learner):
         def step(learner, key):
-            learner, _, _ = algorithm.critic_step(learner, batch, jnp.ones(64), key, CLOCK)
+            learner, _, _ = algorithm.critic_step(learner, batch, jnp.ones(batch.first.shape[1]), key, CLOCK)
             learner, logged = algorithm.actor_step(learner, batch, key, CLOCK)
             return learner, logged["entropy"]
 
-        return jax.lax.scan(step, learner, jax.random.split(jax.random.key(0), 1500))
+        return jax.lax.scan(step, learner, jax.random.split(jax.random.key(0), steps))
 
-    _, entropy = learn(learner._replace(replay=None))
-    np.testing.assert_allclose(np.asarray(entropy)[-200:].mean(), -5.0, atol=0.5)  # -1 for each of 5 entries
-    assert np.asarray(entropy)[:20].mean() > 0.5
+    return np.asarray(learn(new_learner(algorithm)._replace(replay=None))[1])
+
+
+SOFT = {"lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 0.02, "temperature": 0.5, "hidden": 16}
+
+
+def test_the_temperature_moves_the_entropy_to_its_target():
+    """Where nothing is earned only the temperature decides how random the policy is."""
+    algorithm = continuous("sac", **SOFT)
+    batch = steps_of(algorithm, count=64)
+    entropy = entropies(algorithm, batch._replace(reward=jnp.zeros_like(batch.reward)), 1500)
+    np.testing.assert_allclose(entropy[-200:].mean(), -5.0, atol=0.5)  # -1 for each of 5 entries
+    assert entropy[:20].mean() > 0.5
+
+
+@pytest.mark.parametrize("share", ["type", "all"])
+def test_the_temperature_moves_the_entropy_of_discrete_actions_to_its_target(share):
+    """Episodes of one step in which later actions earn more. Unlike agents have unlike targets."""
+    algorithm = learner_of("sac", reward="own", share=share, target_entropy=0.5, **SOFT)
+    batch, rng = steps_of(algorithm, count=256), np.random.default_rng(1)
+    own = np.arange(algorithm.spec.n_actions) < np.array(algorithm.spec.action_counts)[:, None]
+    seen = batch.observation
+    seen = seen._replace(avail=jnp.broadcast_to(own, seen.avail.shape), alive=jnp.ones_like(seen.alive))
+    action = jnp.asarray(rng.integers(0, algorithm.spec.action_counts, seen.alive.shape), jnp.int32)
+    batch = batch._replace(
+        observation=seen,
+        action=action,
+        reward=action.astype(jnp.float32),
+        terminated=jnp.ones_like(batch.terminated),
+        truncated=jnp.zeros_like(batch.truncated),
+    )
+    entropy = entropies(algorithm, batch, 1500)
+    most = np.log(algorithm.spec.action_counts) if share == "type" else np.log([2, 4]).mean(keepdims=True)
+    np.testing.assert_allclose(entropy[-200:].mean(0), 0.5 * most, rtol=0.05)
+    np.testing.assert_allclose(entropy[0], most, rtol=0.01)
 
 
 @pytest.mark.parametrize(
@@ -347,6 +378,29 @@ def test_gradients_of_a_group_are_of_its_agents_alone(name, share):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         changed |= np.abs(np.asarray(a - b)).reshape(groups, -1).max(1) > 1e-7
     np.testing.assert_array_equal(changed, [True] if share == "all" else [False, True])
+
+
+@pytest.mark.parametrize("share", ["type", "all"])
+def test_losses_of_a_group_are_means_over_its_agents(share):
+    """Each agent's error is that of its own value and its own reward; unlike agents have their own line."""
+    algorithm = learner_of("ddpg", share=share, reward="own")
+    learner, batch, key = new_learner(algorithm), steps_of(algorithm), jax.random.key(0)
+    batch = batch._replace(reward=batch.reward.at[..., 1].add(10.0))
+    _, logged, _ = jax.jit(algorithm.critic_step)(learner, batch, jnp.ones(5), key, CLOCK)
+    after = np.asarray(jax.jit(algorithm.next_values)(learner, batch, key))
+    taken = algorithm.code.encode(batch.action, batch.observation.avail)
+    value = np.asarray(algorithm.q_values(learner.weights, batch, taken))[0, 0]
+    sizes = {"scout": [], "worker": []}
+    for n, (agent, name) in itertools.product(range(5), enumerate(sizes)):
+        bootstrap = 0.0 if batch.terminated[0, n] else algorithm.config.gamma * after[0, n, agent]
+        sizes[name].append(abs(batch.reward[0, n, agent] + bootstrap - value[n, agent]))
+    expected = {f"td_error/{name}": np.mean(each) for name, each in sizes.items()}
+    if share == "all":
+        expected = {"td_error": np.mean(list(expected.values()))}
+    found = algorithm.loss_groups.named({"td_error": logged["loss"]["td_error"]})
+    assert found.keys() == expected.keys()
+    for name, mean in expected.items():
+        np.testing.assert_allclose(found[name], mean, rtol=1e-5)
 
 
 def test_what_failed_and_what_the_dead_did_is_not_learnt():

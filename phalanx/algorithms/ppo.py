@@ -35,7 +35,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class PPOConfig(ActorCriticConfig):
-    """Every option of IPPO and MAPPO."""
+    """Every option of PPO and IPPO."""
 
     epochs: int = option(4, "passes over each rollout", at_least=1)
     minibatches: int = option(4, "minibatches in each pass", at_least=1)
@@ -108,4 +108,4 @@ class PPO(ActorCritic):
 
 ALGORITHMS = {"ppo": PPO, "ippo": PPO, "mappo": PPO}
 CONFIGS = {"ppo": PPOConfig, "ippo": PPOConfig, "mappo": MAPPOConfig}
-PRESETS = {"ppo": "ippo"}  # whose presets it has, besides its own
+PRESETS = {"ppo": "ippo", "ippo": "ppo"}  # whose presets it has, besides its own: for teams, for one agent

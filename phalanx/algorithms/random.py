@@ -8,6 +8,11 @@ from phalanx.algorithms.shared.fixed import FixedPolicy
 from phalanx.ops import distributions
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 
+NAMES = {
+    "random": "Random: every agent samples one of its available actions. The baseline that learning must beat.",
+    "rand": "Another name of random.",
+}
+
 
 class RandomActor(Actor):
     """Uniform over the available actions, or over the range of continuous ones, in evaluation too."""

@@ -28,6 +28,7 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "qmix": ("rashid2018qmix",),
     "qplex": ("wang2021qplex",),
     "random": ("phalanx",),
+    "rand": ("phalanx",),
     "sac": ("haarnoja2018sac",),
     "td3": ("fujimoto2018td3",),
     "vdn": ("sunehag2018vdn",),
