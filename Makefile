@@ -53,7 +53,8 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# The site, in build/site; a broken link fails.
+# The site, in build/site; a broken link or an undocumented public name fails. Replays are made first, if they are
+# older than phalanx.
 docs: setup
 	$(BIN)/python docs/replays.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
