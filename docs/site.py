@@ -47,11 +47,14 @@ def undocumented(package: griffe.Module, reference: str) -> Iterator[str]:
     """
     listed = re.findall(r"^::: (\S+)", reference, re.MULTILINE)
     for name in package.exports or []:
-        if package[str(name)].canonical_path not in listed:
-            yield f"docs/api.md lacks {package[str(name)].canonical_path}, which is phalanx.{name}"
+        if f"{package.name}.{name}" not in listed:
+            yield f"docs/api.md lacks {package.name}.{name}"
     for path in listed:
         named = package[path.partition(".")[2]]
-        members = [each for each in named.members.values() if named.is_class and not each.name.startswith("_")]
+        named = named.final_target if isinstance(named, griffe.Alias) else named
+        members = [
+            each for each in named.members.values() if named.is_class and not each.name.startswith("_")
+        ]
         for each in (named, *members):
             if not each.is_alias and not each.docstring and "option(" not in str(getattr(each, "value", "")):
                 yield f"{path} has no docstring" if each is named else f"{path}.{each.name} has no docstring"
@@ -80,7 +83,9 @@ def on_files(files: Files, config) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config, files) -> str:
-    """Let links to these files lead to their copies, and show replays."""
+    """Let links to these files lead to their copies, and show replays. The home page has no side bars."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
     depth = page.file.src_uri.count("/")
 
     def copied(match: re.Match) -> str:

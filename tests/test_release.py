@@ -164,7 +164,9 @@ def test_a_python_that_is_not_tried_fails_unless_others_are_named(project, monke
     assert project("tag") == "", "a check makes no tag"
 
 
-def test_a_release_is_tagged_once_from_a_clean_tree_and_on_all_pythons(project, monkeypatch, capsys, tmp_path):
+def test_a_release_is_tagged_once_from_a_clean_tree_and_on_all_pythons(
+    project, monkeypatch, capsys, tmp_path
+):
     assert released(monkeypatch, "--tag", "python3.12") == 1
     (tmp_path / "new.py").write_text("")
     assert released(monkeypatch, "--tag", *ALL) == 1

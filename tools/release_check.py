@@ -236,7 +236,7 @@ def untried(versions: Iterable[str]) -> Iterator[str]:
     tried = {version.rpartition(".")[0] for version in versions}
     for version in PYTHONS:
         if version not in tried:
-            yield f"Python {version} was not found: name interpreters of all, PYTHONS='/path/to/python3.11 ...'"
+            yield f"Python {version} was not found: name all three, PYTHONS='/path/to/python3.11 ...'"
 
 
 def _silent(words: list[str]) -> int:

@@ -66,8 +66,8 @@ def compare(
 
     `runs` has a run folder for each name, such as `{"shared": "results/a", "own": "results/b"}`, or is the
     folder of an experiment. The result has `verdicts` (a sentence for each pair), `notes`, `scores`,
-    `aggregates` and `improvement`, with confidence intervals over seeds. `metric` is a metric of all tasks, or
-    one for each task; `steps` compares at this number of env steps (default: at the end); `control` compares
+    `aggregates` and `improvement`, with confidence intervals over seeds. `metric` is that of all tasks or
+    has one for each; `steps` compares at this number of env steps (default: at the end); `control` compares
     every arm with this one only; `threshold` is the normalised score for the time to threshold. `out` is the
     folder of the report (default: results/compare, or EXPERIMENT/report).
     """
