@@ -58,8 +58,9 @@ GAME = {
     r" heuristic script ": " random ",
     r"(--out results/script)": r"\1 --opponent random",
 }
-# What is particular to a page.
+# What is other on a page.
 OF_PAGE = {
+    "docs/from-pymarl.md": {r"\bbattle/\w+": "debug/two_step"},  # with a common reward, as QMIX wants
     "docs/tutorials/self-play.md": GAME,
     "docs/tutorials/search.md": {r"^settings = .*": "settings = 4", r"^steps = .*": "steps = 8192"},
 }
@@ -81,17 +82,16 @@ def elsewhere(line: str) -> str | None:
     return next((who for start, who in ELSEWHERE.items() if re.match(start, line)), None)
 
 
-def changed(text: str, *tables: dict[str, str]) -> str:
-    """A text with replacements; what is particular comes first."""
-    for table in tables:
-        for old, new in table.items():
-            text = re.sub(old, new, text, flags=re.MULTILINE)
+def changed(text: str, table: dict[str, str]) -> str:
+    """A text with replacements."""
+    for old, new in table.items():
+        text = re.sub(old, new, text, flags=re.MULTILINE)
     return text
 
 
 def smaller(command: str, of_page: dict[str, str]) -> list[str]:
     """The words of a command of phalanx, with a small budget."""
-    words = shlex.split(changed(command, of_page, COMMANDS), comments=True)[1:]
+    words = shlex.split(changed(command, {**COMMANDS, **of_page}), comments=True)[1:]
     if "--help" in words or words[1:2] == ["--help"]:
         return words
     given = {name: value for name, value in WHERE_GIVEN.get(words[0], {}).items() if name in words}
@@ -111,7 +111,7 @@ def save(text: str, of_page: dict[str, str]) -> bool:
     """Write a block that says in its first line which file it is; returns whether it does."""
     name = re.match(r"# (\S+\.(?:py|toml))\n", text)
     if name:
-        Path(name[1]).write_text(changed(text, of_page, FILES) if name[1].endswith(".toml") else text)
+        Path(name[1]).write_text(changed(text, {**FILES, **of_page}) if name[1].endswith(".toml") else text)
     return bool(name)
 
 
