@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-fast test-long test-lowest check bench docs release-check clean
+.PHONY: setup demo test test-fast test-long test-lowest check bench docs release-check release clean
 
 setup: $(STAMP)
 
@@ -53,7 +53,8 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# The site, in build/site; a broken link fails.
+# The site, in build/site; a broken link or an undocumented public name fails. Replays are made first, if they are
+# older than phalanx.
 docs: setup
 	$(BIN)/python docs/replays.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -66,10 +67,15 @@ bench: setup
 	$(BIN)/python benchmarks/battle.py
 	$(BIN)/python benchmarks/mpe.py
 
-# Builds wheel and sdist, and tries them in empty environments: PYTHONS="python3.12 /opt/python3.13/bin/python3".
+# Builds wheel and sdist, and tries them in empty environments of Python 3.11, 3.12 and 3.13, or of those that are
+# named: PYTHONS="python3.12 /opt/python3.13/bin/python3".
 PYTHONS ?=
 release-check:
 	$(PYTHON) tools/release_check.py $(PYTHONS)
+
+# The same, with all three Pythons, and then the annotated tag of the version. Nothing is pushed.
+release:
+	$(PYTHON) tools/release_check.py --tag $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) $(LOWEST) results build dist *.egg-info

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from phalanx.compat.vector import make_vec
     from phalanx.envs.base import Env
     from phalanx.errors import PhalanxError
+    from phalanx.report.comparison import compare
 
 faults.avoid()
 
@@ -38,6 +39,7 @@ __all__ = [
     "Run",
     "StopTraining",
     "check_env",
+    "compare",
     "evaluate",
     "export",
     "load",
@@ -67,6 +69,10 @@ def __getattr__(name: str):
         from phalanx import callbacks
 
         return getattr(callbacks, name)
+    if name == "compare":
+        from phalanx.report.comparison import compare
+
+        return compare
     if name == "make_vec":
         from phalanx.compat.vector import make_vec
 

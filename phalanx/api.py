@@ -74,6 +74,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        """where it is"""
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -70,9 +70,11 @@ class EarlyStopping(Callback):
         self.metric, self.target, self.patience = metric, target, patience
 
     def on_start(self, folder: Path) -> None:
+        """Forget what an earlier run reached."""
         self.best, self.waited = -math.inf, 0
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Raise `StopTraining` if the target is reached or the patience is over."""
         value = evaluation.mean(self.metric)
         if math.isnan(value):
             return

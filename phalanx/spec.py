@@ -31,12 +31,15 @@ class EnvSpec:
     """
 
     name: str
+    """The name of the environment, such as `battle/3m`."""
     agents: tuple[str, ...]
+    """The name of each agent."""
     agent_types: tuple[str, ...]
     """The type of each agent: `share=type` groups by it."""
     obs_features: tuple[tuple[str, ...], ...]
     """For each agent, a name for each of its observation entries (before padding); empty with `obs_shape`."""
     state_features: tuple[str, ...]
+    """A name for each entry of the global state."""
     action_counts: tuple[int, ...]
     """For each agent, its number of discrete actions, or the size of its continuous action (before
     padding)."""
@@ -69,6 +72,7 @@ class EnvSpec:
 
     @property
     def n_agents(self) -> int:
+        """Number of agents, A."""
         return len(self.agents)
 
     @cached_property
@@ -83,8 +87,10 @@ class EnvSpec:
 
     @property
     def state_size(self) -> int:
+        """Entries of the global state, X."""
         return len(self.state_features)
 
     @cached_property
     def n_actions(self) -> int:
+        """Number of actions, or entries of a continuous one, of the agent with the most: U."""
         return max(self.action_counts)

@@ -40,8 +40,11 @@ class Policy:
         self.env = env
         """the environment that it was trained in; None if it was loaded from a file"""
         self.spec = spec
+        """names and sizes of its observations and actions"""
         self.algorithm = algorithm
+        """the algorithm that trained it, whose actor chooses the actions"""
         self.params = params
+        """the parameters of its networks"""
         self._player = Player(spec, algorithm)
         self._act = jax.jit(self._act_batch, static_argnames="greedy")
 

@@ -51,6 +51,7 @@ class TimeStep(NamedTuple):
     truncated: Array
     """(...) bool: the episode was cut off; values are bootstrapped."""
     info: dict[str, PyTree]
+    """Other facts of the step; `won` if the spec sets `has_win`."""
     agent_terminated: Array | None = None
     """(..., A) bool if the spec sets `agents_end`: agents whose own task is over, from the step that ended it
     on. Such an agent is dead and gets no more rewards, while the others continue."""
@@ -60,6 +61,7 @@ class Transition(NamedTuple):
     """One step of acting as learners see it; with a leading time axis it is a rollout (T, B, ...)."""
 
     observation: Observation
+    """What the team saw before it acted."""
     first: Array
     """(..., ) bool: this observation begins an episode; a recurrent memory is cleared here."""
     memory: PyTree
@@ -69,11 +71,15 @@ class Transition(NamedTuple):
     extras: PyTree
     """What `act` computed and the learner wants back, such as log-probabilities."""
     reward: Array
+    """(..., A) float32"""
     terminated: Array
+    """as in `TimeStep`"""
     truncated: Array
+    """as in `TimeStep`"""
     next_observation: Observation
     """The true next observation, before any reset."""
     info: dict[str, PyTree]
+    """as in `TimeStep`"""
     agent_terminated: Array | None = None
     """as in `TimeStep`"""
     broken: Array | None = None

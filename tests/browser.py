@@ -38,6 +38,8 @@ class Browser:
         """beginnings of addresses that a page may ask for"""
         self.complaints: list[str] = []
         """what the console said, and requests that left the machine"""
+        self._world: dict[str, int] = {}
+        self._corner = (0.0, 0.0)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Say something and wait for the answer to it."""
@@ -85,7 +87,8 @@ class Browser:
 
     def ask(self, expression: str) -> Any:
         """What a piece of JavaScript gives."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        how = {"returnByValue": True, "awaitPromise": True, **self._world}
+        answer = self.call("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -112,6 +115,23 @@ class Browser:
         finally:
             self.session = page
 
+    @contextlib.contextmanager
+    def inside(self, selector: str) -> Iterator[None]:
+        """Speak to the only frame of the page, which shares its process, as a file beside the page does."""
+        self.ask(f"{_find(selector)}.scrollIntoView()")  # one that is lazy loads when it is seen
+        found, end = [], time.monotonic() + PATIENCE
+        while not found:
+            assert time.monotonic() < end, "there is no frame"
+            frames = self.call("Page.getFrameTree")["frameTree"].get("childFrames", [])
+            found = [each["frame"]["id"] for each in frames if each["frame"]["url"] != "about:blank"]
+        self._corner = tuple(self.ask(f"(b => [b.x, b.y])({_find(selector)}.getBoundingClientRect())"))
+        world = self.call("Page.createIsolatedWorld", frameId=found[0])["executionContextId"]
+        self._world = {"contextId": world}
+        try:
+            yield
+        finally:
+            self._world, self._corner = {}, (0.0, 0.0)
+
     def press(self, key: str) -> None:
         """Press a key and let it go."""
         text = {"text": key} if len(key) == 1 else {}
@@ -121,7 +141,7 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click in the middle of an element, as a mouse does."""
         script = f"(b => [b.x + b.width / 2, b.y + b.height / 2])({_find(selector)}.getBoundingClientRect())"
-        x, y = self.ask(script)
+        x, y = (at + corner for at, corner in zip(self.ask(script), self._corner, strict=True))
         for what in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=1)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import phalanx
 from phalanx import cli
 from phalanx.config import toml_value
 from phalanx.errors import PhalanxError
@@ -219,6 +220,22 @@ def test_the_command_writes_everything(two, tmp_path, capsys):
     named = [f"mine={two[0]}", f"theirs={two[2]}", "--metric", "eval/return", "--out", str(out)]
     assert cli.run(["compare", *named]) == 0
     assert "mine is better than theirs" in capsys.readouterr().out
+
+
+def test_python_compares_as_the_command_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arm, level in (("mine", 0.9), ("theirs", 0.5)):
+        write_run(tmp_path / arm, level=level)
+    found = phalanx.compare(
+        {"a=b": tmp_path / "mine", "theirs": "theirs"}, out="report", metric="eval/return"
+    )
+    assert json.loads(json.dumps(found)) == json.loads(Path("report", "comparison.json").read_text())
+    assert found["metric"] == {"battle/3m": "eval/return"}
+    assert Path("report", "report.html").is_file()
+    assert {score["arm"] for score in found["scores"]} == {"a=b", "theirs"}
+    assert found["verdicts"][0].startswith("a=b is better than theirs")
+    with pytest.raises(PhalanxError, match="there is no run folder elsewhere"):
+        phalanx.compare({"a": "mine", "b": "elsewhere"})
 
 
 def test_the_page_needs_nothing_from_outside_and_escapes_names(two):

@@ -121,6 +121,68 @@ def test_the_changelog_and_the_citation_know_the_version(tmp_path):
     assert "names version 0.2.0" in problems("0.3.0", "0.3.0 (2030-01-02)", "0.2.0")[0]
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A repository with one commit, whose wheel is fine on every Python; gives `git`."""
+
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        return check.run(["git", *who, "-C", tmp_path, *words]).strip()
+
+    monkeypatch.setattr(check, "ROOT", tmp_path)
+    for name in ("NAME", "EMAIL"):
+        monkeypatch.setenv(f"GIT_COMMITTER_{name}", "a@b.c")
+    (tmp_path / "phalanx").mkdir()
+    (tmp_path / "phalanx" / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    monkeypatch.setattr(check, "build", lambda *_: (Path("a.whl"), Path("a.tar.gz")))
+    monkeypatch.setattr(check, "version_of", lambda wheel: "1.2.3")
+    monkeypatch.setattr(check, "version_of_python", lambda python: python.removeprefix("python") + ".1")
+    for name in ("contents", "source_contents", "documents", "in_empty_environment"):
+        monkeypatch.setattr(check, name, lambda *_: [])
+    return git
+
+
+def released(monkeypatch, *words):
+    """The exit code of the tool."""
+    monkeypatch.setattr("sys.argv", ["release_check.py", *words])
+    return check.main()
+
+
+ALL = ("python3.11", "python3.12", "python3.13")
+
+
+def test_a_python_that_is_not_tried_fails_unless_others_are_named(project, monkeypatch, capsys):
+    monkeypatch.setattr(check, "found_pythons", lambda: list(ALL))
+    assert released(monkeypatch) == 0
+    monkeypatch.setattr(check, "found_pythons", lambda: ["python3.11", "python3.13"])
+    assert released(monkeypatch) == 1
+    assert "Python 3.12 was not found" in capsys.readouterr().err
+    assert released(monkeypatch, "python3.12") == 0
+    assert project("tag") == "", "a check makes no tag"
+
+
+def test_a_release_is_tagged_once_from_a_clean_tree_and_on_all_pythons(
+    project, monkeypatch, capsys, tmp_path
+):
+    assert released(monkeypatch, "--tag", "python3.12") == 1
+    (tmp_path / "new.py").write_text("")
+    assert released(monkeypatch, "--tag", *ALL) == 1
+    assert "not committed" in capsys.readouterr().err
+    (tmp_path / "new.py").unlink()
+    monkeypatch.setattr(check, "documents", lambda *_: ["CITATION.cff names version 1.0"])
+    assert released(monkeypatch, "--tag", *ALL) == 1
+    assert project("tag") == "", "what has a problem is not tagged"
+    monkeypatch.setattr(check, "documents", lambda *_: [])
+    assert released(monkeypatch, "--tag", *ALL) == 0
+    assert project("cat-file", "-t", "v1.2.3") == "tag", "annotated"
+    assert project("rev-parse", "v1.2.3^{commit}") == project("rev-parse", "HEAD")
+    assert released(monkeypatch, "--tag", *ALL) == 1
+    assert "v1.2.3 exists" in capsys.readouterr().err
+
+
 def test_this_tree_is_in_order():
     assert list(check.documents(phalanx.__version__, ROOT)) == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,9 +1,9 @@
-"""Checks a release before it is made: `make release-check`.
+"""Checks a release before it is made: `make release-check`. With --tag it also makes it: `make release`.
 
 Builds the sdist and from it the wheel, out of the files that git tracks. Checks their metadata and contents,
 and that the changelog and CITATION.cff know the version. Then installs the wheel into an empty environment of
 each Python, lists the licences of what came with it, and trains, compares and shows a small team there.
-Nothing is published, and nothing is left behind but the files in `dist/`.
+Nothing is published. What is left behind are the files in `dist/`, and with --tag an annotated tag.
 """
 
 import argparse
@@ -48,13 +48,22 @@ def main() -> int:
     """Run all checks; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "pythons", nargs="*", metavar="PYTHON", help="interpreters (default: python3.11 to python3.13)"
+        "pythons", nargs="*", metavar="PYTHON", help="interpreters (default: python3.11 to python3.13, all)"
     )
     parser.add_argument(
         "--dist", type=Path, default=ROOT / "dist", help="folder for wheel and sdist (default: dist)"
     )
+    parser.add_argument(
+        "--tag", action="store_true", help="tag the commit if nothing is wrong; all Pythons must be tried"
+    )
     args = parser.parse_args()
-    problems: list[str] = []
+    pythons = {python: version_of_python(python) for python in args.pythons or found_pythons()}
+    # Before minutes are spent. Whoever names interpreters for a check means these and no others.
+    problems = [] if args.pythons and not args.tag else list(untried(pythons.values()))
+    commit, tag = run(["git", "-C", ROOT, "rev-parse", "HEAD"]).strip(), f"v{declared_version(ROOT)}"
+    problems += untaggable(ROOT, tag) if args.tag else []
+    if problems:
+        return verdict(problems)
     with tempfile.TemporaryDirectory() as scratch:
         wheel, sdist = build(Path(scratch), args.dist)
         problems += [
@@ -62,21 +71,21 @@ def main() -> int:
             *source_contents(sdist),
             *documents(version_of(wheel), ROOT),
         ]
-        tried = []
-        for python in args.pythons or found_pythons():
-            said, found = in_empty_environment(python, wheel, Path(scratch))
-            tried.append(said)
-            problems += [f"Python {said}: {problem}" for problem in found]
-    if not tried:
-        problems.append("no interpreter was found: name one, tools/release_check.py /path/to/python3.12")
-    untried = [each for each in PYTHONS if not any(said.startswith(f"{each}.") for said in tried)]
-    print(
-        f"\ntried on Python {', '.join(tried) or 'none'}"
-        + (f"; not tried: {', '.join(untried)}" if untried else "")
-    )
+        for python, version in pythons.items():
+            found = in_empty_environment(python, version, wheel, Path(scratch))
+            problems += [f"Python {version}: {problem}" for problem in found]
+    print(f"\ntried on Python {', '.join(pythons.values())}")
+    if args.tag and not problems:
+        run(["git", "-C", ROOT, "tag", "--annotate", tag, "--message", f"phalanx {tag[1:]}", commit])
+        print(f"tagged {commit[:10]} as {tag}; publish it with:  git push origin {tag}")
+    return verdict(problems, f"{wheel.name}, {sdist.name}")
+
+
+def verdict(problems: list[str], files: str = "") -> int:
+    """Print what is wrong, or that nothing is; returns the exit code."""
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
-    print("not ready to release" if problems else f"ready to release: {wheel.name}, {sdist.name}")
+    print("not ready to release" if problems else f"ready to release: {files}")
     return 1 if problems else 0
 
 
@@ -102,6 +111,20 @@ def tracked() -> list[str]:
     """The files that git tracks, without those of them that are gone."""
     names = run(["git", "-C", ROOT, "ls-files", "-z"]).split("\0")
     return [name for name in names if name and (ROOT / name).is_file()]
+
+
+def declared_version(root: Path) -> str:
+    """The version that the source declares."""
+    text = (root / "phalanx" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
+
+
+def untaggable(root: Path, tag: str) -> Iterator[str]:
+    """Why a release cannot be tagged."""
+    if run(["git", "-C", root, "status", "--porcelain"]).strip():
+        yield "the working copy has changes that are not committed"
+    if run(["git", "-C", root, "tag", "--list", tag]).strip():
+        yield f"the tag {tag} exists: raise the version in phalanx/__init__.py"
 
 
 # The files
@@ -203,13 +226,25 @@ def found_pythons() -> list[str]:
     return [python for python in found if python and not _silent([python, "--version"])]
 
 
+def version_of_python(python: str) -> str:
+    """The version of an interpreter."""
+    return run([python, "-c", "import platform; print(platform.python_version())"]).strip()
+
+
+def untried(versions: Iterable[str]) -> Iterator[str]:
+    """A problem for each Python that a release must be tried on, and is not."""
+    tried = {version.rpartition(".")[0] for version in versions}
+    for version in PYTHONS:
+        if version not in tried:
+            yield f"Python {version} was not found: name all three, PYTHONS='/path/to/python3.11 ...'"
+
+
 def _silent(words: list[str]) -> int:
     return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
 
 
-def in_empty_environment(python: str, wheel: Path, scratch: Path) -> tuple[str, list[str]]:
-    """Install a wheel and its dependencies, and use it; returns the version of Python, and problems."""
-    version = run([python, "-c", "import platform; print(platform.python_version())"]).strip()
+def in_empty_environment(python: str, version: str, wheel: Path, scratch: Path) -> list[str]:
+    """Install a wheel and its dependencies, and use it; returns problems."""
     folder = scratch / f"python-{version}"
     inside = environment(folder / "env", python)
     run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel])
@@ -218,7 +253,7 @@ def in_empty_environment(python: str, wheel: Path, scratch: Path) -> tuple[str, 
     for package in packages:
         print(f"  {package.name:<24} {package.version:<12} {package.licence[:80]}")
     problems = [problem for package in packages if (problem := licence_problem(package))]
-    return version, problems + used(inside, folder)
+    return problems + used(inside, folder)
 
 
 def installed(python: Path, folder: Path) -> list[Package]:

@@ -110,6 +110,7 @@ class RoleParameters(NamedTuple):
     """Parameters of one role, such as the actor, that another run can start from."""
 
     groups: Groups
+    """which agents share parameters"""
     parameters: PyTree
     """(G, ...)"""
 
@@ -122,14 +123,18 @@ class Algorithm(ABC):
     action_kinds: ClassVar[frozenset[str]]
     """The kinds of actions it supports: `discrete`, `continuous`."""
     actor: Actor
+    """How the team chooses its actions."""
     optimisers: tuple[Optimiser, ...] = ()
+    """They tell the training loop about the decay of learning rates."""
     replay: Any = None
     """The replay buffer that `update` samples from; see `phalanx.data.replay.EpisodeReplay`."""
 
     def __init__(self, config: Any, spec: EnvSpec):
         """`spec` is that of the environment as the networks see it, ids and last actions included."""
         self.config = config
+        """The options, an object of `Config`."""
         self.spec = spec
+        """Names and sizes of what the networks see and choose from."""
 
     @property
     def steps_per_update(self) -> int:

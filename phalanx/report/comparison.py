@@ -1,9 +1,10 @@
 """A comparison as one HTML page without scripts or network, with a light and a dark style."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,17 @@ from phalanx import __version__
 from phalanx.errors import PhalanxError
 from phalanx.report import figures
 from phalanx.report import statistics as st
-from phalanx.report.compare import Comparison, Trained, between, differences, many, marl_eval, summary
+from phalanx.report.compare import (
+    Comparison,
+    Trained,
+    between,
+    differences,
+    gather,
+    many,
+    marl_eval,
+    of_folders,
+    summary,
+)
 from phalanx.report.console import duration
 from phalanx.report.folder import config_text
 from phalanx.report.plots import thousands
@@ -40,6 +51,39 @@ MEANINGS = {
     "how soon": "Env steps until the first evaluation in which a seed's normalised score reaches the "
     "threshold.",
 }
+
+
+def compare(
+    runs: Mapping[str, str | Path] | str | Path,
+    *,
+    out: str | Path | None = None,
+    metric: str | Mapping[str, str] | None = None,
+    steps: int | None = None,
+    control: str | None = None,
+    threshold: float = 0.8,
+) -> dict[str, Any]:
+    """Compare runs as `phalanx compare` does: write a report, and return what its `comparison.json` holds.
+
+    `runs` has a run folder for each name, such as `{"shared": "results/a", "own": "results/b"}`, or is the
+    folder of an experiment. The result has `verdicts` (a sentence for each pair), `notes`, `scores`,
+    `aggregates` and `improvement`, with confidence intervals over seeds. `metric` is that of all tasks or
+    has one for each; `steps` compares at this number of env steps (default: at the end); `control` compares
+    every arm with this one only; `threshold` is the normalised score for the time to threshold. `out` is the
+    folder of the report (default: results/compare, or EXPERIMENT/report).
+    """
+    options: dict[str, Any] = {
+        "metric": {"": metric} if isinstance(metric, str) else metric or {},
+        "steps": steps,
+        "control": control,
+        "threshold": threshold,
+    }
+    if isinstance(runs, Mapping):
+        named = [(name, Path(folder)) for name, folder in runs.items()]
+        folder, result = Path("results", "compare"), of_folders(named, **options)
+    else:
+        folder, result = gather([str(runs)], **options)
+    write(result, Path(out) if out is not None else folder, "phalanx.compare(...)")
+    return summary(result)
 
 
 def write(result: Comparison, out: Path, command: str) -> list[Path]:

@@ -18,9 +18,13 @@ class HostObservation(NamedTuple):
     """As `phalanx.types.Observation`, in numpy: (A, O), (X,), (A, U), (A,)."""
 
     obs: Any
+    """(A, O) float32, or pictures (A, *obs_shape)"""
     state: Any
+    """(X,) float32; (A, X) where the spec says `agent_state`"""
     avail: Any
+    """(A, U) bool: the actions an agent may take now"""
     alive: Any
+    """(A,) bool: agents that still act"""
 
 
 class HostStep(NamedTuple):
@@ -31,8 +35,11 @@ class HostStep(NamedTuple):
     reward: Any
     """(A,) float32"""
     terminated: Any
+    """bool: the task itself ended"""
     truncated: Any
+    """bool: the episode was cut off"""
     won: Any = False
+    """bool: the episode was won, where the spec says `has_win`"""
     agent_terminated: Any = None
     """(A,) bool where the spec says `agents_end`"""
 
@@ -88,11 +95,13 @@ class HostEnv(HostSource):
         return None
 
     def pool(self, count: int) -> Pool:
+        """Make `count` copies, stepped in this process."""
         from phalanx.envs.host.pool import LocalPool
 
         return LocalPool(self.copy, self.spec, count)
 
     def film_pool(self, count: int) -> Pool:
+        """The same, with the pictures of their first episodes."""
         from phalanx.envs.host.film import most_pictures
         from phalanx.envs.host.pool import LocalPool
 

@@ -5,7 +5,7 @@ one or more runs on every task, and every seed has one score there: the final ev
 parameters. Everything is read from the run folders.
 """
 
-from phalanx.report.compare.build import EXPERIMENT, compare, gather
+from phalanx.report.compare.build import EXPERIMENT, compare, gather, of_folders
 from phalanx.report.compare.export import marl_eval, summary
 from phalanx.report.compare.fairness import KINDS
 from phalanx.report.compare.model import SHOWN, Comparison
@@ -25,6 +25,7 @@ __all__ = [
     "label",
     "many",
     "marl_eval",
+    "of_folders",
     "read",
     "summary",
 ]

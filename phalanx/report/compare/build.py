@@ -72,17 +72,23 @@ def gather(what: Sequence[str], **options: Any) -> tuple[Path, Comparison]:
     """Compare [NAME=]RUN folders or an experiment's folder; also returns where the report is written."""
     if len(what) == 1 and (Path(what[0]) / EXPERIMENT).is_file():
         return _experiment(Path(what[0]), **options)
-    folders, names = [], []
-    for each in what:
-        name, named, folder = each.partition("=")
-        known = Path(each).exists() or not named
-        folders.append(Path(each if known else folder))
-        names.append(None if known else name)
-        if not folders[-1].is_dir():
-            raise PhalanxError(f"there is no run folder {folders[-1]}")
-    runs = [read(folder) for folder in folders]
-    arms = [name or called for name, called in zip(names, label(runs), strict=True)]
-    return Path("results", "compare"), compare(runs, arms, **options)
+    return Path("results", "compare"), of_folders([_named(each) for each in what], **options)
+
+
+def _named(word: str) -> tuple[str | None, Path]:
+    """The name of an arm, if one is given, and a run folder; a folder may have a = in its name."""
+    name, named, folder = word.partition("=")
+    return (None, Path(word)) if Path(word).exists() or not named else (name, Path(folder))
+
+
+def of_folders(named: Sequence[tuple[str | None, Path]], **options: Any) -> Comparison:
+    """Compare run folders, each with the name of its arm; None: named by what differs."""
+    for _, folder in named:
+        if not folder.is_dir():
+            raise PhalanxError(f"there is no run folder {folder}")
+    runs = [read(folder) for _, folder in named]
+    arms = [name or called for (name, _), called in zip(named, label(runs), strict=True)]
+    return compare(runs, arms, **options)
 
 
 def _experiment(out: Path, **options: Any) -> tuple[Path, Comparison]:
