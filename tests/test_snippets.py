@@ -25,7 +25,8 @@ ELSEWHERE = {
     r"make demo": "test_learning::test_learns_to_win_a_battle",
     r"make test": "runs this test",
     r"git clone |python3 -m venv |pip install ": "tools/release_check.py installs into empty environments",
-    r"cd results/experiments/\w+/paper|pdflatex main ": "test_paper::test_the_document_compiles_with_all_entries",
+    r"cd results/experiments/\w+/paper|pdflatex main ": "test_paper::"
+    "test_the_document_compiles_with_all_entries",
     r"python src/main\.py ": "PyMARL's own command",
     r"srun phalanx train ": "test_hosts::test_two_hosts_train_one_run_through_a_stop_and_a_loss",
     r"phalanx train .* --ray [\d.]+:": "test_ray::test_a_run_survives_a_lost_node",
