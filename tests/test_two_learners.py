@@ -175,6 +175,8 @@ def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
         "snapshot_every": 100,
         "opponent_draw": "hard",
         "seeds": 2,
+        "envs": 8,
+        "lr": 0.1,  # past selves then act differently: the result depends on who plays
     }
     whole = small(tmp_path / "whole", steps=512, **options)
     half = small(tmp_path / "half", steps=256, **options)
