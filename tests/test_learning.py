@@ -48,6 +48,7 @@ FAST_OFF_POLICY = {
     "reward": "mean",
 }
 GRU_OFF_POLICY = {"network": "gru", "chunk": 12, "burn_in": 0, "batch_size": 32}
+# With relu some seeds of deterministic policies keep a wrong discrete action: docs/algorithms/facmac.md.
 # toy: (best return, updates, options by algorithm). Those without a sharing mode are learnt with LONG only.
 TOYS = {
     "identity": (
@@ -140,10 +141,10 @@ TOYS = {
             "facmac": {"share": "type"},
             "sac": {"share": "agent", "reward": "own"},
             "ppo": {},
-            "ddpg": {"reward": "own"},
-            "td3": {"reward": "own"},
-            "maddpg": {"reward": "own"},
-            "matd3": {"reward": "own"},
+            "ddpg": {"reward": "own", "activation": "tanh"},
+            "td3": {"reward": "own", "activation": "tanh"},
+            "maddpg": {"reward": "own", "activation": "tanh"},
+            "matd3": {"reward": "own", "activation": "tanh"},
             "masac": {"reward": "own"},
             "ddqn": {"share": "type", "buffer": 8192, "target": "n_step", "n_steps": 3},
         },
@@ -160,12 +161,12 @@ TOYS = {
             "vdn": {"share": "agent", "target": "td_lambda"},
             "masac": {"share": "all"},
             "ppo": {},
-            "ddpg": {},
-            "maddpg": {},
-            "td3": {},
             "sac": {},
-            "matd3": {},
-            # Not facmac: one seed in six keeps a wrong action, see docs/algorithms/facmac.md.
+            "facmac": {"share": "type", "activation": "tanh"},
+            "ddpg": {"activation": "tanh"},
+            "maddpg": {"activation": "tanh"},
+            "td3": {"activation": "tanh"},
+            "matd3": {"activation": "tanh"},
         },
     ),
     "leave": (
@@ -178,10 +179,10 @@ TOYS = {
             "coma": {"share": "type", "reward": "own"},
             "td3": {"share": "all", "reward": "own"},
             "ppo": {"entropy": 0.001},
-            "ddpg": {"reward": "own"},
+            "ddpg": {"reward": "own", "activation": "tanh"},
             "sac": {"reward": "own"},
-            "maddpg": {"reward": "own"},
-            "matd3": {"reward": "own"},
+            "maddpg": {"reward": "own", "activation": "tanh"},
+            "matd3": {"reward": "own", "activation": "tanh"},
             "masac": {"reward": "own"},
         },
     ),
