@@ -145,7 +145,8 @@ def cross_play(
             scripted = joined[j].name == SCRIPT
             if mine is not None and (yours is not None or scripted):
                 key = jax.random.fold_in(root, i * len(joined) + j)
-                games[i, j], returns[i, j] = _match(where, mine, yours, episodes, greedy, key)
+                games[i, j], earned = _match(where, mine, yours, episodes, greedy, key)
+                returns[i, j] = (ratings.mean_return(earned[..., 0]), ratings.mean_return(earned[..., 1]))
     two = (where.sides.sides[0], where.sides.sides[1])
     if not games:
         raise PhalanxError(f"nobody plays {two[1]}: name a team for it, or random")
@@ -254,10 +255,10 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 def _match(
     where: Stage, mine: Team, yours: Team | None, episodes: int, greedy: bool, key: jax.Array
-) -> tuple[np.ndarray, tuple[float, float]]:
-    """The scores (S, S', E) of one team on the first side against another, and both sides' mean returns.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The scores of one team on the first side against another, (S, S', E), and the returns of both sides.
 
-    Without another team the script plays.
+    Returns are (S, S', E, 2). Without another team the script plays.
     """
     teams = [mine.params, jnp.zeros((1, 0)) if yours is None else yours.params]
     count = [jax.tree.leaves(params)[0].shape[0] for params in teams]
@@ -272,8 +273,7 @@ def _match(
     with contextlib.closing(games.collector):
         played = [jax.device_get(games.play(one, two, keys)) for keys in rounds]
     scores, returns = (np.concatenate(parts, axis=1)[:, :each] for parts in zip(*played, strict=True))
-    means = returns.astype(np.float64).mean((0, 1))
-    return scores.reshape(*count, each), (float(means[0]), float(means[1]))
+    return scores.reshape(*count, each), returns.astype(np.float64).reshape(*count, each, 2)
 
 
 class _Same:

@@ -102,8 +102,8 @@ def test_every_seed_of_a_run_plays(pennies):
     result = cross_play([str(pennies), "random"], "game/pennies", episodes=40)
     assert set(result.returns) == {(0, 0), (0, 1), (1, 0), (1, 1)}
     for mine, theirs in result.returns.values():
-        assert mine == pytest.approx(-theirs)
-        assert abs(mine) <= 1
+        assert mine.value == pytest.approx(-theirs.value)
+        assert abs(mine.value) <= 1
 
 
 def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
@@ -118,8 +118,27 @@ def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
     assert crossplay.values(result).shape == (2, 1)
     assert crossplay.html(result, "").count("hunters") == 1
     mine, theirs = result.returns[0, 1]
-    assert mine != theirs
+    assert mine.value != theirs.value
+    for wide, shown in ((200, result.cell(0, 1)), (20, result.cell(0, 1, whole=False))):
+        assert next(iter(crossplay.text(result, wide).columns[1].cells)) == shown
+    assert result.cell(0, 1).count("[") == 2
+    assert "[" not in result.cell(0, 1, whole=False)
+    (game,) = (each for name, each in crossplay.summary(result)["games"].items() if name != "random | random")
+    assert game["return_intervals"][0][0] <= game["returns"][0] <= game["return_intervals"][0][1]
     assert crossplay.lines(result) == []
+
+
+def test_the_interval_of_a_mean_return_covers_the_mean():
+    """Of three seeds against two, each with its own mean: seeds vary much more than games."""
+    rng, inside, widths = np.random.default_rng(0), 0, []
+    for draw in range(200):
+        mine, yours = rng.normal(0, 2, (30, 1)), rng.normal(0, 1, (1, 30))
+        found = ratings.mean_return(rng.normal((mine + yours)[..., None], 1, (30, 30, 20)), draw)
+        inside += found.low < 0 < found.high
+        widths.append(found.high - found.low)
+    assert 0.9 < inside / 200 < 0.99
+    # The standard error of the mean: of 30 and of 30 seeds, and hardly of the games.
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt((4 + 1) / 30), rel=0.1)
 
 
 def test_what_cannot_be_played_is_refused_in_one_line(pennies):

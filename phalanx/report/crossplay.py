@@ -23,7 +23,7 @@ class CrossPlay(NamedTuple):
     episodes: int
     """games of each pair on each side"""
     table: Table
-    returns: dict[tuple[int, int], tuple[float, float]]
+    returns: dict[tuple[int, int], tuple[Interval, Interval]]
     """mean return of the agents of the first and of the second side"""
     has_win: bool
 
@@ -53,13 +53,15 @@ class CrossPlay(NamedTuple):
                 )
         return lines
 
-    def cell(self, i: int, j: int) -> str:
-        """The score of team i on the first side against team j."""
+    def cell(self, i: int, j: int, whole: bool = True) -> str:
+        """The score of team i on the first side against team j; `whole`: with intervals."""
         if (i, j) not in self.returns:
             return "-"
         if not self.has_win:
-            return "{:.3g} / {:.3g}".format(*self.returns[i, j])
-        return _percent(self.table.cells[i, j])
+            form = "{:.3g} [{:.3g}, {:.3g}]" if whole else "{:.3g}"
+            return " / ".join(form.format(*side) for side in self.returns[i, j])
+        rate = _percent(self.table.cells[i, j])
+        return rate if whole else rate.partition(" [")[0]
 
     def ranking(self) -> list[tuple[str, Interval]]:
         """Teams and their ratings, the best first."""
@@ -86,8 +88,10 @@ def text(result: CrossPlay, width: int) -> Any:
         others = [f"{number} {team}" for team, number in numbers.items() if team not in shown]
         caption = "; ".join([*others, "intervals are in the page"])
         heads = [first, *numbers.values()]
-        rows = [[f"{numbers.get(name, '')} {name}".lstrip(), *cells] for name, *cells in rows]
-        rows = [[name, *(cell.split(" [")[0] for cell in cells)] for name, *cells in rows]
+        rows = [
+            [f"{numbers.get(name, '')} {name}".lstrip(), *(result.cell(i, j, False) for j in result.columns)]
+            for i, (name, *_) in zip(result.rows, rows, strict=True)
+        ]
     title = f"{result.env}: rows play {first}, columns play {second}"
     table = RichTable(*heads, title=title, caption=caption)
     for row in rows:
@@ -108,7 +112,8 @@ def summary(result: CrossPlay) -> dict[str, Any]:
     """All figures, for other programs."""
     named = {
         f"{result.teams[i]} | {result.teams[j]}": {
-            "returns": [None if np.isnan(each) else each for each in result.returns[i, j]],
+            "returns": [_known(each.value) for each in result.returns[i, j]],
+            "return_intervals": [[_known(each.low), _known(each.high)] for each in result.returns[i, j]],
             **({"score": result.table.cells[i, j]._asdict()} if result.has_win else {}),
         }
         for i, j in result.returns
@@ -122,6 +127,11 @@ def summary(result: CrossPlay) -> dict[str, Any]:
         "ratings": {name: interval._asdict() for name, interval in result.ranking()},
         "verdicts": lines(result)[len(result.ranking()) :],
     }
+
+
+def _known(value: float) -> float | None:
+    """A number for JSON, which has no NaN: the script has no return."""
+    return None if np.isnan(value) else value
 
 
 def write(result: CrossPlay, out: Path, command: str) -> list[Path]:
@@ -142,7 +152,7 @@ def values(result: CrossPlay) -> np.ndarray:
     grid = np.full((len(result.rows), len(result.columns)), np.nan)
     for (i, j), (mine, _) in result.returns.items():
         place = result.rows.index(i), result.columns.index(j)
-        grid[place] = result.table.cells[i, j].value if result.has_win else mine
+        grid[place] = result.table.cells[i, j].value if result.has_win else mine.value
     return grid
 
 

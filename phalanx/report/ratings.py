@@ -50,15 +50,26 @@ def table(games: Games, teams: int, seed: int = 0) -> Table:
 
 def resampled(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(DRAWS,) means of scores (S, S', E) with seeds and games resampled."""
-    one, other, episodes = scores.shape
-    rates = scores.mean(-1)
+    rates, episodes = scores.mean(-1), scores.shape[-1]
     # As if each pair of seeds had won and lost one more game, so that 0 and 1 are unsure too.
     smooth = (rates * episodes + 1) / (episodes + 2)
-    error = np.sqrt(smooth * (1 - smooth) / episodes)
+    return _redrawn(rates, np.sqrt(smooth * (1 - smooth) / episodes), rng).clip(0, 1)
+
+
+def mean_return(returns: np.ndarray, seed: int = 0) -> Interval:
+    """The mean of returns (S, S', E), with an interval over seeds and games."""
+    episodes = returns.shape[-1]
+    error = returns.std(-1, ddof=min(1, episodes - 1)) / np.sqrt(episodes)
+    return _interval(returns.mean(), _redrawn(returns.mean(-1), error, np.random.default_rng(seed)))
+
+
+def _redrawn(means: np.ndarray, error: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(DRAWS,) means over resampled seeds, with the `error` (S, S') of the games of each pair of seeds."""
+    one, other = means.shape
     rows = rng.integers(one, size=(DRAWS, one, 1))
     columns = rng.integers(other, size=(DRAWS, 1, other))
     noise = rng.standard_normal((DRAWS, one, other))
-    return (rates[rows, columns] + noise * error[rows, columns]).mean((1, 2)).clip(0, 1)
+    return (means[rows, columns] + noise * error[rows, columns]).mean((1, 2))
 
 
 def _interval(value: float, drawn: np.ndarray) -> Interval:
