@@ -9,7 +9,7 @@ from phalanx.ops import distributions
 from phalanx.types import Array, EnvSpec, Observation, PyTree
 
 NAMES = {
-    "random": "Random: every agent samples one of its available actions. The baseline that learning must beat.",
+    "random": "Random: every agent samples one of its available actions: what learning must beat.",
     "rand": "Another name of random.",
 }
 
