@@ -337,6 +337,7 @@ def test_both_sides_of_a_particle_world_learn(algorithm, share, updates):
     end = jax.jit(loop.advance)(start, jnp.int32(updates), jnp.int32(updates))
     before, after = (jax.tree.leaves(carry.learner.actor.params) for carry in (start, end))
     for one, other in zip(before, after, strict=True):
+        assert len(one) == 2
         assert (np.abs(one - other).reshape(2, -1).max(1) > 0).all()
     greedy = jax.jit(lambda policy: greedy_episodes(loop, policy, 64))
     _, good = greedy(loop.algorithm.policy(end.learner)).returns.mean(0)
