@@ -303,18 +303,14 @@ class Battle(Env):
     # Rewards and endings
 
     def _outcome(self, params: Params, units: Units) -> Array:
-        """(B,) int32: how the battle stands. A side with only medivacs left has lost.
-
-        In SMAC's battles with medivacs, allies that fall together with the enemies have lost. Between two
-        commanded sides that is a draw.
-        """
+        """(B,) int32: how the battle stands. A side with only medivacs left has lost."""
         allies, enemies = self._world.sides
         alive = units.health > 0
         fights = alive & ~params.heal
         no_ally, no_enemy = ~fights[allies].any(0), ~alive[enemies].any(0)
         if self._world.can.heal:
             no_enemy |= self._only_medics_left(alive[enemies], fights[enemies])
-        drawn = no_ally & no_enemy & (not (self._world.can.heal and self._opponent.acquires))
+        drawn = no_ally & no_enemy & (not (self._world.can.heal and self._opponent.acquires))  # SMAC: lost
         return jnp.where(drawn, DRAWN, jnp.where(no_ally, LOST, jnp.where(no_enemy, WON, GOES_ON)))
 
     def _only_medics_left(self, alive: Array, fights: Array) -> Array:

@@ -70,18 +70,25 @@ def move(
     progress = (x - u.x) * ux + (y - u.y) * uy  # what others left of it: a wall is no reason to turn aside
     x, y = _keep_inside(world.terrain, p, u.x, u.y, x, y)
     refused = (1 - progress / jnp.maximum(length, 1e-6)).clip(0, 1)
-    # To the side that others push it to, and then on to that side until the way is free.
-    pushed = dx * py - dy * px
-    if not world.enemies_acquire:
-        # In a mirror too: who is not pushed aside keeps to its side, or turns to the middle of the map. Under
-        # the script rounding decides, or it turns left: results with version 4 of the rules are of that.
-        aside = jnp.abs(pushed) > SLIGHT * way * jnp.sqrt(px * px + py * py)
-        middle = dx * (SIZE / 2 - u.y) - dy * (SIZE / 2 - u.x)
-        pushed = jnp.where(aside, pushed, jnp.where(barred > SLIGHT, u.blocked, middle))
-    left = jnp.where(barred > SURE, u.blocked, pushed) >= 0
+    left = _turns_left(world, u, dx, dy, px, py)
     more = jnp.maximum(refused, PATIENCE * barred)
     blocked = jnp.where(wants, jnp.where(left, more, -more), 0.0)
     return x, y, blocked, pace
+
+
+def _turns_left(world: World, u: Units, dx: Array, dy: Array, px: Array, py: Array) -> Array:
+    """(N, B) bool: the side that the barred turn to. (dx, dy) is the way, (px, py) how others push.
+
+    It is the side that others push to, and then the same until the way is free.
+    """
+    barred, pushed = jnp.abs(u.blocked), dx * py - dy * px
+    if not world.enemies_acquire:
+        # In a mirror too: who is not pushed aside keeps to its side, or turns to the middle of the map. Under
+        # the script rounding decides, or it turns left: results with version 4 of the rules are of that.
+        aside = jnp.abs(pushed) > SLIGHT * jnp.sqrt((dx * dx + dy * dy) * (px * px + py * py))
+        middle = dx * (SIZE / 2 - u.y) - dy * (SIZE / 2 - u.x)
+        pushed = jnp.where(aside, pushed, jnp.where(barred > SLIGHT, u.blocked, middle))
+    return jnp.where(barred > SURE, u.blocked, pushed) >= 0
 
 
 def _pushes(
