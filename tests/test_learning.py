@@ -177,7 +177,7 @@ TOYS = {
             "ia2c": {"share": "all"},
             "iql": {"share": "all", "network": "mlp", "reward": "own"},
             "coma": {"share": "type", "reward": "own"},
-            "td3": {"share": "all", "reward": "own"},
+            "td3": {"share": "all", "reward": "own", "activation": "tanh"},
             "ppo": {"entropy": 0.001},
             "ddpg": {"reward": "own", "activation": "tanh"},
             "sac": {"reward": "own"},
@@ -195,8 +195,8 @@ CASES = [
     for share in (SHARES if LONG else [options["share"]] if "share" in options else [])
 ]
 OFF_POLICY = ("ddpg", "maddpg", "td3", "matd3", "sac", "masac", "facmac")
-# Learners that take one step a rollout, or have small ones, need more of them.
-PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4, **dict.fromkeys(OFF_POLICY, 4)}
+# Learners that take one step a rollout, or have small ones, need more of them; so do delayed actors.
+PATIENCE = {"ia2c": 6, "maa2c": 6, "coma": 4, **dict.fromkeys(OFF_POLICY, 4), "td3": 8, "matd3": 8}
 
 
 def fast(algorithm, **options):
