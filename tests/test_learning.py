@@ -132,7 +132,7 @@ TOYS = {
         8.0,
         60,
         {
-            "ippo": {"network": "gru", "share": "type"},
+            "ippo": {"network": "gru", "share": "type", "precision": "bfloat16"},
             "mappo": {"share": "all"},
             "ia2c": {"share": "type"},
             "iql": {"share": "type", "reward": "own", "target": "n_step", "optimiser": "rmsprop"},
