@@ -129,7 +129,7 @@ def test_unlike_sides_are_played_by_who_was_trained_for_them(tmp_path):
 
 
 def test_the_interval_of_a_mean_return_covers_the_mean():
-    """Of three seeds against two, each with its own mean: seeds vary much more than games."""
+    """Of 30 seeds against 30, each with its own mean: seeds vary more than games."""
     rng, inside, widths = np.random.default_rng(0), 0, []
     for draw in range(200):
         mine, yours = rng.normal(0, 2, (30, 1)), rng.normal(0, 1, (1, 30))

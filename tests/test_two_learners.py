@@ -78,14 +78,20 @@ def test_what_the_opponent_learns_from_is_its_own_side_of_the_episodes():
         np.testing.assert_allclose(np.exp(step.extras["log_prob"]), taken, rtol=1e-5)
 
 
-def test_two_algorithms_in_one_run_resume_to_the_bit(tmp_path):
-    """PPO against Q-learning with its replay; the opponent can be played with afterwards."""
-    options = {"env": "game/rock_paper_scissors", "opponent_algorithm": "iql", "seeds": 2}
-    whole = small(tmp_path / "whole", steps=512, **options)
-    half = small(tmp_path / "half", steps=256, **options)
+def whole_and_resumed(folder, options):
+    """A run of 512 steps, which one that was resumed after 256 equals to the bit."""
+    whole = small(folder / "whole", steps=512, **options)
+    half = small(folder / "half", steps=256, **options)
     phalanx.resume(half.folder, 512, quiet=True)
     assert_same_end(whole.folder, half.folder)
     assert rows(whole) == rows(half)
+    return whole
+
+
+def test_two_algorithms_in_one_run_resume_to_the_bit(tmp_path):
+    """PPO against Q-learning with its replay; the opponent can be played with afterwards."""
+    options = {"env": "game/rock_paper_scissors", "opponent_algorithm": "iql", "seeds": 2}
+    whole = whole_and_resumed(tmp_path, options)
     assert {"against_opponent/return", "learn/opponent_td_error"} <= rows(whole)[-1].keys()
     setup, record = open_run(whole.folder, None)
     learner = read_carry(setup, record, None).opponent
@@ -178,11 +184,7 @@ def test_past_selves_of_a_learning_opponent_resume_to_the_bit(tmp_path):
         "envs": 8,
         "lr": 0.1,  # past selves then act differently: the result depends on who plays
     }
-    whole = small(tmp_path / "whole", steps=512, **options)
-    half = small(tmp_path / "half", steps=256, **options)
-    phalanx.resume(half.folder, 512, quiet=True)
-    assert_same_end(whole.folder, half.folder)
-    assert rows(whole) == rows(half)
+    whole = whole_and_resumed(tmp_path, options)
     assert {"against_opponent/return", "learn/opponent_policy_loss"} <= rows(whole)[-1].keys()
     setup, record = open_run(whole.folder, None)
     learner, pool = read_carry(setup, record, None).opponent
