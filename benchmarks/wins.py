@@ -35,13 +35,20 @@ MANY_STARTS = {"mappo_512": "mappo battle/MAP --env.starts 512"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
 QMIX_LARGE_BATCH = {"qmix": "qmix battle/MAP --preset battle_hard"}
-IPPO = {"ippo": "ippo battle/MAP"}
+IPPO = {"ippo": "ippo battle/MAP --preset battle"}
+IPPO_HARD = {
+    "ippo_hard": "ippo battle/MAP --epochs 8 --hidden 128 --lr-decay --share type --env.reward signed "
+    "--env.reward-negative-scale 0"
+}
+MAPPO_V2 = {"mappo": "mappo battle/MAP --preset battle_hard"}
+OPEN_LOOP = {"mappo_open": "mappo battle/MAP --preset battle_hard --env.open_loop --no-last-action"}
 # As many gradient steps for each env step as the presets have, with a replay that fits 8 seeds on one device.
 HALF = "--envs 64 --batch-steps 1024 --gradient-steps 4 --buffer 1100"
 QUARTER = "--envs 32 --batch-steps 512 --gradient-steps 2 --buffer 560"
 TWO_MILLION = "--steps 2e6 --seeds 8 --envs 256 --eval-every 2e5 --save-every 2e6"
 FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
 TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
+V2 = "--steps 1e7 --seeds 5 --eval-every 1e6 --save-every 1e7"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(MAPPO, "27m_vs_30m MMM2 corridor 3s5z_vs_3s6z", FIVE_MILLION),
@@ -125,6 +132,19 @@ PLANS = {
         "5m_vs_6m 3s5z MMM2 corridor",
         "--envs 256 --steps 5e6 --seeds 5 --eval-every 5e5 --save-every 5e6",
     ),
+    "ippo_hard": Plan(
+        IPPO_HARD,
+        "MMM2 corridor",
+        "--envs 256 --steps 5e6 --seeds 5 --eval-every 5e5 --save-every 5e6",
+    ),
+    "ippo_hard_short": Plan(
+        IPPO_HARD, "MMM 8m", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"
+    ),
+    "v2": Plan(MAPPO_V2, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", f"--envs 256 {V2}"),
+    "v2_10": Plan(MAPPO_V2, "v2_terran_10_vs_10 v2_protoss_10_vs_10 v2_zerg_10_vs_10", f"--envs 256 {V2}"),
+    "v2_11": Plan(MAPPO_V2, "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11", f"--envs 256 {V2}"),
+    "v2_open": Plan(OPEN_LOOP, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", f"--envs 256 {V2}"),
+    "v2_value": Plan(QMIX_LARGE_BATCH, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", V2),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 5e5 --seeds 3"),
 }
 

@@ -24,6 +24,14 @@ PUBLISHED = HERE / "data" / "published.json"
 DISTIL = HERE / "data" / "distil.json"
 VALUE_RETURNS = HERE / "data" / "value_returns.json"
 AGREES = 5  # points between two medians that count as agreement
+OTHERS = (
+    "others",
+    "ippo",
+    "ippo_long",
+    "ippo_hard",
+    "ippo_hard_short",
+)  # plans of the table of other algorithms
+NEAR = 10  # points between two means in SMACv2, whose published figures are of few seeds
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -169,7 +177,8 @@ def wins() -> str:
     """How often MAPPO wins each battle, by `benchmarks/wins.py`, beside what is published."""
     by_others, transformer = _published("mappo"), _published("mat")
     classes = ["easy", "hard", "super hard"]
-    rows = [(_class(row), row) for row in json.loads(WINS.read_text()) if row["arm"] == "mappo"]
+    made = [row for row in json.loads(WINS.read_text()) if row["arm"] == "mappo" and not _is_v2(row)]
+    rows = [(_class(row), row) for row in made]
     rows.sort(key=lambda row: (classes.index(row[0]), row[1]["map"].lower()))
     head = ["battle", "class", "steps a seed", "wins % of each seed", "median", "mean (95 %)"]
     return table(
@@ -189,11 +198,33 @@ def wins() -> str:
     )
 
 
-def _published(algorithm: str) -> dict[str, dict[str, float]]:
+def _published(algorithm: str, benchmark: str = "SMAC") -> dict[str, dict[str, float]]:
     """Published wins in per cent of an algorithm in the game, by who published them, and by map."""
     return {
-        row["by"]: row["wins"] for row in json.loads(PUBLISHED.read_text()) if row["algorithm"] == algorithm
+        row["by"]: row["wins"]
+        for row in json.loads(PUBLISHED.read_text())
+        if row["algorithm"] == algorithm and row.get("benchmark", "SMAC") == benchmark
     }
+
+
+def _is_v2(row: dict[str, Any]) -> bool:
+    """Whether a row is about a scenario of SMACv2."""
+    return row["map"].startswith("v2_")
+
+
+def v2() -> str:
+    """How often teams win scenarios of SMACv2, beside the curves that its authors publish."""
+    known = {arm: _published(arm, "SMACv2")["Ellis"] for arm in ("mappo", "qmix", "mappo_open")}
+    made = {(row["map"], row["arm"]): row for row in json.loads(WINS.read_text()) if _is_v2(row)}
+    rows = []
+    for scenario in (name.removeprefix("battle/") for name in envs()):
+        for arm in known:
+            if row := made.get((scenario, arm)):
+                ours, theirs = round(100 * mean(row["wins"])), known[arm][scenario]
+                cells = [f"`{scenario}`", f"`{arm}`", _steps(row), _percents(row["wins"]), _interval(row)]
+                rows.append([*cells, str(theirs), _difference(ours - theirs, NEAR), str(row["seconds"])])
+    head = ["battle", "algorithm", "steps a seed", "wins % of each seed", "mean (95 %)", "published"]
+    return table([*head, "verdict", "seconds"], rows)
 
 
 def _outcome(row: dict[str, Any]) -> list[str]:
@@ -236,11 +267,34 @@ def crossplay() -> str:
 
 
 def predators(world: str) -> str:
-    """Mean returns of the predators of a particle world and of the prey that they meet."""
+    """Mean returns of the predators of a particle world against each kind of prey."""
     games = json.loads(CROSSPLAY.read_text())["worlds"][world]
     hunters, prey = (list(dict.fromkeys(name.split(" | ")[side] for name in games)) for side in (0, 1))
-    rows = [[one] + ["{:g} / {:g}".format(*games[f"{one} | {other}"]) for other in prey] for one in hunters]
-    return table(["trained against", *(f"{other} prey" for other in prey)], rows)
+    rows = [
+        [one] + ["{:g} [{:g}, {:g}]".format(*games[f"{one} | {other}"][0]) for other in prey]
+        for one in hunters
+    ]
+    return table(["trained against", *(f"against {other}" for other in prey)], rows)
+
+
+def best_response() -> str:
+    """How often teams win against a best response to them, and against scripts."""
+    games = json.loads(CROSSPLAY.read_text())["best_response"]
+
+    def cell(of: dict[str, list[float]], pair: str) -> str:
+        return "{:.0f} [{:.0f}, {:.0f}]".format(*(100 * value for value in of[pair]))
+
+    def worse(of: dict[str, list[float]]) -> str:
+        value, low, high = (100 - 100 * each for each in of["best_response | team"])
+        return f"{value:.0f} [{high:.0f}, {low:.0f}]"
+
+    others = ("heuristic", "script", "random")
+    rows = [
+        [arm, cell(of, "team | best_response"), worse(of), *(cell(of, f"team | {other}") for other in others)]
+        for arm, of in games.items()
+    ]
+    head = ["trained against", "wins % against its best response, as allies", "as enemies"]
+    return table([*head, "SMAC's scripted team", "the game's script", "random"], rows)
 
 
 def _class(row: dict[str, Any]) -> str:
@@ -259,10 +313,14 @@ def _verdict(row: dict[str, Any], published: dict[str, dict[str, float]]) -> str
     known = [wins[row["map"]] for wins in published.values() if row["map"] in wins]
     if not known:
         return "-"
-    difference = round(100 * median(row["wins"])) - max(known)
-    if abs(difference) <= AGREES:
+    return _difference(round(100 * median(row["wins"])) - max(known), AGREES)
+
+
+def _difference(points: float, agrees: float) -> str:
+    """A verdict in words."""
+    if abs(points) <= agrees:
         return "agrees"
-    return f"{'ahead' if difference > 0 else 'behind'} by {abs(difference)}"
+    return f"{'ahead' if points > 0 else 'behind'} by {abs(points)}"
 
 
 def search() -> str:
@@ -286,7 +344,7 @@ def search() -> str:
 
 def others() -> str:
     """How often the other algorithms win."""
-    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in ("others", "ippo", "ippo_long")]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in OTHERS]
     rows.sort(key=lambda row: (row["arm"], row["map"].lower()))
     head = ["algorithm", "battle", "rules", "steps a seed", "wins % of each seed", "median", "mean (95 %)"]
     return table(
@@ -296,8 +354,8 @@ def others() -> str:
 
 
 def _beside(row: dict[str, Any]) -> list[str]:
-    """An outcome beside the published one of the same algorithm; `qmix_signed` is QMIX."""
-    published = _published(row["arm"].removesuffix("_signed"))
+    """An outcome beside the published one of the same algorithm; `qmix_signed` is QMIX, `ippo_hard` IPPO."""
+    published = _published(row["arm"].removesuffix("_signed").removesuffix("_hard"))
     known = [str(wins[row["map"]]) for wins in published.values() if row["map"] in wins]
     return [*_outcome(row), " / ".join(known) or "-", _verdict(row, published), str(row["seconds"])]
 
@@ -360,6 +418,7 @@ def _percents(shares: list[float]) -> str:
 PAGES = {
     "results.md": {
         "wins": wins,
+        "v2": v2,
         "many starts": many_starts,
         "others": others,
         "distil": distil,
@@ -370,7 +429,8 @@ PAGES = {
     "opponents.md": {
         "crossplay": crossplay,
         "tag": lambda: predators("mpe/simple_tag"),
-        "adversary": lambda: predators("mpe/simple_adversary").replace("prey", "good team"),
+        "adversary": lambda: predators("mpe/simple_adversary"),
+        "best response": best_response,
     },
     "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
     "mpe.md": {"worlds": worlds, "returns": returns},

@@ -19,6 +19,7 @@ import json
 import logging
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -320,7 +321,7 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
 
 @cache
 def _preset_envs(name: str) -> tuple[str, ...]:
-    """The environments that a preset names as its own, `[for] envs = [...]`; most are for a family."""
+    """The environments (or patterns, `*`) that a preset names as its own, `[for] envs = [...]`."""
     files = _preset_files()[name].values()
     return tuple(env for path in files for env in read_toml(path).get("for", {}).get("envs", ()))
 
@@ -337,7 +338,7 @@ def preset(algorithm: str, env: str, wanted: str) -> Layer | None:
         return _preset_layer(wanted, Path(wanted), algorithm)
     mine = [name for name in presets() if name.startswith(f"{algorithm}/")]
     if wanted == "auto":
-        named = [name for name in mine if env in _preset_envs(name)]
+        named = [name for name in mine if any(fnmatchcase(env, each) for each in _preset_envs(name))]
         name = named[0] if named else f"{algorithm}/{env.partition('/')[0]}"
     else:
         name = f"{algorithm}/{wanted}"
