@@ -1,12 +1,13 @@
 """How fast MAPPO trains: the work of JaxMARL's `mappo_rnn_smax` on our `battle/3m`.
 
     python benchmarks/training.py [--jaxmarl CHECKOUT] [--envs 128 4096] [--seeds 1 8] [--repeats 3] [--parts]
+                                  [--precision float32 bfloat16]
 
 Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epochs of four minibatches.
 With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
 in the same run, call by call in turn, on its own simulation of the map; ratios are against it. It unrolls its
 gru over all 128 steps of a rollout, ours over chunks of `--chunk`, each from the memory that was held when it
-was played. `--parts` also says where the time of an update goes. Many seeds are trained with the first of
+was played. Ours is timed with every `--precision`. `--parts` also says where the time of an update goes. Many seeds are trained with the first of
 `--envs` only.
 """
 
@@ -179,20 +180,25 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=2, help="updates in each timed call")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--chunk", type=int, default=8, help="steps that our gru is unrolled for")
+    parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
     parser.add_argument("--parts", action="store_true", help="say where the time of an update goes")
     args = parser.parse_args()
     cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
-    print(f"\n{'MAPPO, gru 128, on 3m':<32} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
+    print(f"\n{'MAPPO, gru 128, on 3m':<42} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for envs, seeds in cases:
-        runs = [ours(envs, seeds, args.updates, chunk=args.chunk)]
-        runs += [jaxmarl(args.jaxmarl, envs, seeds, args.updates)] if args.jaxmarl else []
-        take_turns(runs, args.repeats)
-        name = f"{envs:,} environments" + (f", {seeds} seeds" if seeds > 1 else "")
-        peer, ratio = f"{'-':>12}", f"{'-':>7}"
-        if args.jaxmarl:
-            peer, ratio = f"{runs[1].rate:>12,.0f}", f"{runs[0].rate / runs[1].rate:>6.1f}x"
-        print(f"  {name:<30} {peer} {runs[0].rate:>12,.0f} {ratio}", flush=True)
+        runs = {
+            each: ours(envs, seeds, args.updates, chunk=args.chunk, precision=each) for each in args.precision
+        }
+        peer = jaxmarl(args.jaxmarl, envs, seeds, args.updates) if args.jaxmarl else None
+        take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
+        for precision, run in runs.items():
+            name = f"{envs:,} environments" + (f", {seeds} seeds" if seeds > 1 else "")
+            name += f", {precision}" if len(runs) > 1 else ""
+            theirs, ratio = f"{'-':>12}", f"{'-':>7}"
+            if peer:
+                theirs, ratio = f"{peer.rate:>12,.0f}", f"{run.rate / peer.rate:>6.1f}x"
+            print(f"  {name:<40} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
     if args.parts:
         for envs in args.envs:
             parts(envs, args.repeats, chunk=args.chunk)

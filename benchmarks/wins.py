@@ -5,7 +5,8 @@
 A plan is a set of runs, each a `phalanx train` command that is written down beside its result; without a
 plan all are made. Runs that are finished in the folder are not made again, and what the file holds of other
 runs is kept. Wins are of greedy episodes with the last parameters, on starts that nothing was chosen by.
-`--jobs` processes share the device.
+`--jobs` processes share the device. They take turns on a GPU, unless NVIDIA's multi-process service runs
+(`nvidia-cuda-mps-control -d`), which lets them compute at the same time.
 """
 
 import argparse
