@@ -20,7 +20,8 @@ def first(key: Array) -> Array:
     """`jax.random.split(key)[0]`."""
     if not _is_threefry(key):
         return jax.random.split(key)[0]
-    return jax.random.wrap_key_data(jnp.stack(_threefry(*jax.random.key_data(key), np.uint32(0))))
+    words = jax.random.key_data(key)
+    return jax.random.wrap_key_data(jnp.stack(_threefry(words[0], words[1], np.uint32(0))))
 
 
 def uniform(key: Array, count: int) -> Array:
@@ -38,8 +39,10 @@ def uniform(key: Array, count: int) -> Array:
 
 def _is_threefry(key: Array) -> bool:
     """Whether a key is of JAX's default kind, whose numbers do not depend on how many are drawn together."""
-    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    return typed and str(jax.random.key_impl(key)) == "threefry2x32" and jax.config.jax_threefry_partitionable
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return False
+    independent = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    return independent and str(jax.random.key_impl(key)) == "threefry2x32"
 
 
 def _threefry(key_1: Array, key_2: Array, count: np.ndarray | np.uint32) -> tuple[Array, Array]:
