@@ -79,16 +79,17 @@ class Rollout:
         begin = time.perf_counter()
         game = make()
 
-        def draw(key, avail):
-            if game.avail:
-                return jnp.where(avail > 0, jax.random.uniform(key, avail.shape), -1.0).argmax(-1)
-            return jax.random.randint(key, (envs, len(game.counts)), 0, np.array(game.counts))
+        def choose(chance, avail):
+            """One of the actions that are available, from one random number for each agent."""
+            if game.avail is None:
+                return (chance * np.array(game.counts)).astype(jnp.int32)
+            order = jnp.cumsum(avail > 0, axis=-1)
+            return (order > (chance * order[..., -1]).astype(jnp.int32)[..., None]).argmax(-1)
 
-        def step(carried, key):
-            action_key, step_key = jax.random.split(key)
+        def step(carried, drawn):
+            chance, keys = drawn
             avail = jax.vmap(game.avail)(carried) if game.avail else ()
-            actions = draw(action_key, avail)
-            keys = jax.random.split(step_key, envs)
+            actions = choose(chance.reshape(envs, -1), avail)
             carried, rewards = jax.vmap(game.step)(keys, carried, actions)
             consumed = (jax.vmap(game.seen)(carried), avail, rewards)
             return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
@@ -97,7 +98,10 @@ class Rollout:
             return jax.vmap(game.reset)(jax.random.split(key, envs))
 
         def play(carried, key):
-            return jax.lax.scan(step, carried, jax.random.split(key, steps))
+            # Drawn before the loop, where a CPU needs least time for it: this is no part of a simulator.
+            action_key, step_key = jax.random.split(key)
+            chances = jax.random.uniform(action_key, (steps, envs * len(game.counts)))
+            return jax.lax.scan(step, carried, (chances, jax.random.split(step_key, (steps, envs))))
 
         self.key = jax.random.key(0)
         self.play = jax.jit(play).lower(jax.eval_shape(start, self.key), self.key).compile()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from phalanx.envs import draws
 from phalanx.envs.base import Env, no_action, own_actions
 from phalanx.envs.batching import where_any
 from phalanx.types import Array, EnvSpec, Observation, Picture, PyTree, TimeStep
@@ -191,7 +192,7 @@ class AutoReset:
         return Running(state, step.observation, jnp.bool_(True))
 
     def step(self, key: Array, running: Running, actions: Array) -> tuple[Running, TimeStep]:
-        state, step = self.env.step(jax.random.split(key)[0], running.state, actions)
+        state, step = self.env.step(draws.first(key), running.state, actions)
         over = step.terminated | step.truncated
         ongoing = Running(state, step.observation, jnp.bool_(False))
         # Split again where it is needed: many environments draw nothing in a step.

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.config import option
+from phalanx.envs import draws
 from phalanx.envs.base import Env, numbered
 from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import combat, scenarios, spawn
-from phalanx.envs.battle.combat import JITTER
 from phalanx.envs.battle.heuristic import NearestEnemy
 from phalanx.envs.battle.layout import LOOKS, Extra
 from phalanx.envs.battle.observe import Observer, View
@@ -247,7 +247,7 @@ class Battle(Env):
         return jnp.float32(0), jnp.bool_(False), info
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
-        noise = jax.random.uniform(key, (self._noise,))
+        noise = draws.uniform(key, self._noise)
         state, view, reward, terminated, info = batch_last(self._play)(state, actions, noise)
         return state, self._timestep(view, reward, terminated, info)
 
@@ -273,7 +273,7 @@ class Battle(Env):
         ours = ally_orders(self.observer, params, state.units, actions)
         theirs, memory = self._opponent.orders(world, params, state.units, state.memory)
         orders = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), ours, theirs)
-        low, high = JITTER
+        low, high = combat.JITTER
         units = combat.advance(world, params, state.units, orders, low + (high - low) * noise[: world.n])
         after = state._replace(units=units, memory=memory, last_action=actions, steps=state.steps + 1)
         after = self._sighted(after, noise[world.n :])

@@ -4,7 +4,7 @@ Arrays are (N, B): N units, allies first, B environments (see `envs.batching` fo
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ NOBODY = -1
 FAR = 4000.0  # where the dead are put, so that no distance test finds them
 NEVER_GIVE_UP = 1000.0  # a target at this distance is still pursued; one at FAR is not
 INDEX_BITS = 127  # the low bits of a distance that hold an index: see `nearest`
+FEW_UNITS = 8  # up to so many, a CPU selects among them one by one
 NO_ONE_NEAR = jnp.iinfo(jnp.int32).max
 
 
@@ -224,7 +225,18 @@ def pick(values: Any, index: Array) -> Any:
         if (values == values.flat[0]).all():
             return values.flat[0]
         return jnp.asarray(values)[:, 0][index]
-    return jnp.take_along_axis(values, index, axis=0)
+    gather = partial(jnp.take_along_axis, axis=0)
+    if len(values) > FEW_UNITS:
+        return gather(values, index)
+    return jax.lax.platform_dependent(values, index, cpu=_select, default=gather)
+
+
+def _select(values: Array, index: Array) -> Array:
+    """The same as a chain of selections: a CPU does not vectorise a gather."""
+    chosen = jnp.broadcast_to(values[0], index.shape)
+    for k in range(1, len(values)):
+        chosen = jnp.where(index == k, values[k], chosen)
+    return chosen
 
 
 def nearest(distance: Array, index: Array | int) -> Array:
