@@ -128,7 +128,7 @@ def main() -> None:
             each.result()
         if frozen:
             arms = [(env, prey) for env in WORLDS for prey in PREY]
-            list(pool.map(lambda arm: train_hunters(*arm, args.out, steps), arms))
+            list(pool.map(lambda arm: train_hunters(arm[0], arm[1], args.out, steps), arms))
             known["worlds"] = dict(
                 zip(WORLDS, pool.map(lambda env: meet(env, args.out), WORLDS), strict=True)
             )

@@ -7,8 +7,8 @@ Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epoc
 With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
 in the same run, call by call in turn, on its own simulation of the map; ratios are against it. It unrolls its
 gru over all 128 steps of a rollout, ours over chunks of `--chunk`, each from the memory that was held when it
-was played. Ours is timed with every `--precision`. `--parts` also says where the time of an update goes. Many seeds are trained with the first of
-`--envs` only.
+was played. Ours is timed with every `--precision`. `--parts` also says where the time of an update goes. Many
+seeds are trained with the first of `--envs` only.
 """
 
 import argparse
