@@ -5,7 +5,7 @@
 `worlds`: the adversaries of two particle worlds are trained against random, frozen, learning and past prey,
 and play all of it. `best_response`: teams of `battle/3m` that were trained against the script, against
 themselves and against past selves, each against a team that is then trained to beat it. Five seeds of every
-team; runs that are there are not made again. `--jobs` processes share the device.
+team; runs that have finished are not made again. `--jobs` processes share the device.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from wins import facts
 
 DATA = Path(__file__).parent.parent / "docs" / "data" / "crossplay.json"
 WORLDS = ("mpe/simple_tag", "mpe/simple_adversary")
@@ -38,8 +40,8 @@ STARTS = "--env.starts 512"  # with one start a best response need only learn on
 
 
 def phalanx(words: str, out: Path) -> None:
-    """Run a command, unless its folder is there."""
-    if (out / "run.json").exists() or (out / "crossplay.json").exists():
+    """Run a command, unless it has finished in its folder."""
+    if facts(out).get("status") == "finished" or (out / "crossplay.json").exists():
         return
     words = f"{words} --out {out}"
     done = subprocess.run(
@@ -114,6 +116,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--out", type=Path, default=Path("results/crossplay"))
     args = parser.parse_args()
+    if unknown := set(args.parts) - {"worlds", "best_response"}:
+        parser.error(f"there is no part {', '.join(unknown)}: choose from worlds, best_response")
     if args.jobs > 1:  # so that they do not each take most of a GPU's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     steps = f"--steps {args.steps} --save-every {args.steps} --seeds 5"
