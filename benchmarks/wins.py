@@ -102,6 +102,11 @@ PLANS = {
         "3s_vs_5z",
         "--envs 128 --buffer 2048 --steps 3.5e6 --seeds 8 --eval-every 5e5 --save-every 3.5e6",
     ),
+    "value_mixed_signed": Plan(
+        {"qmix_signed": "qmix battle/MAP --env.reward signed"},
+        "3s5z_vs_3s6z",
+        f"{HALF} --steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6",
+    ),
     "value_plain": Plan(QMIX_STEADY, "3s_vs_5z", "--steps 1e7 --seeds 3 --eval-every 5e5 --save-every 1e7"),
     "value_mixed": Plan(
         QMIX, "MMM2 3s5z_vs_3s6z", f"{HALF} --steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6"
@@ -119,7 +124,7 @@ PLANS = {
         QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
     ),
     "value_large_shorter": Plan(
-        QMIX, "bane_vs_bane", f"{QUARTER} --steps 2e5 --seeds 5 --eval-every 5e4 --save-every 2e5"
+        QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 8 --eval-every 1e5 --save-every 6e5"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,
@@ -144,8 +149,16 @@ PLANS = {
     "v2": Plan(MAPPO_V2, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", f"--envs 256 {V2}"),
     "v2_10": Plan(MAPPO_V2, "v2_terran_10_vs_10 v2_protoss_10_vs_10 v2_zerg_10_vs_10", f"--envs 256 {V2}"),
     "v2_11": Plan(MAPPO_V2, "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11", f"--envs 256 {V2}"),
+    "v2_20": Plan(MAPPO_V2, "v2_terran_20_vs_20 v2_protoss_20_vs_20 v2_zerg_20_vs_20", f"--envs 256 {V2}"),
+    "v2_23": Plan(MAPPO_V2, "v2_terran_20_vs_23 v2_protoss_20_vs_23 v2_zerg_20_vs_23", f"--envs 256 {V2}"),
     "v2_open": Plan(OPEN_LOOP, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", f"--envs 256 {V2}"),
     "v2_value": Plan(QMIX_LARGE_BATCH, "v2_terran_5_vs_5 v2_protoss_5_vs_5 v2_zerg_5_vs_5", V2),
+    "v2_value_10": Plan(
+        QMIX_LARGE_BATCH, "v2_terran_10_vs_10 v2_protoss_10_vs_10 v2_zerg_10_vs_10", f"{HALF} {V2}"
+    ),
+    "v2_value_11": Plan(
+        QMIX_LARGE_BATCH, "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11", f"{HALF} {V2}"
+    ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 5e5 --seeds 3"),
 }
 
