@@ -101,8 +101,9 @@ def test_packed_episodes_are_those_that_were_sampled(seed):
     """All of them once, each whole and in order, the last row too, and nothing else; in few columns."""
     stream = streams(np.random.default_rng(seed), 2, 50)
     kept = replay.add(replay.empty(SPEC, 2, 60), stream)
-    drawn = replay.take(kept, replay.draw(kept, jax.random.key(seed), int(kept.count)))
-    packed = jax.device_get(jax.jit(replay.packed)(drawn))
+    which = replay.draw(kept, jax.random.key(seed), int(kept.count))
+    drawn, packing = replay.take(kept, which), jax.jit(replay.packed)(kept, which)
+    packed = jax.device_get(replay.take_packed(kept, packing))
     drawn = jax.device_get(drawn)
     length = drawn.valid.sum(0)
     begins = {float(packed.reward[t, n, 0]): (t, n) for t, n in np.argwhere(packed.first)}
@@ -118,6 +119,9 @@ def test_packed_episodes_are_those_that_were_sampled(seed):
     assert packed.last.sum() == len(length)
     used = packed.valid.any(0)
     assert used[: used.sum()].all()
+    assert used.sum() == packing.columns
+    narrow = jax.device_get(replay.take_packed(kept, packing.first(int(used.sum()))))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[:, : used.sum()], y), packed, narrow)
     rows = (length + 1).sum()
     assert used.sum() <= 1.3 * rows / (LONGEST + 1) + 1
 

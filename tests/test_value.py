@@ -138,6 +138,25 @@ def test_what_stands_behind_an_episode_changes_nothing(name):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+def buffer_of(batch):
+    """A replay buffer of one environment that holds the episodes of a batch."""
+
+    def kept(x):
+        return jnp.moveaxis(x, 0, 1)[None]
+
+    nowhere = jnp.zeros(1, jnp.int32)
+    return replay.EpisodeBuffer(
+        observation=jax.tree.map(kept, batch.observation),
+        action=kept(batch.action),
+        reward=kept(batch.reward),
+        ended=batch.terminated.any(0)[None],
+        agent_terminated=jax.tree.map(kept, batch.agent_terminated),
+        length=batch.valid.sum(0)[None],
+        place=nowhere,
+        step=nowhere,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "target"),
     [("iql", "n_step"), ("vdn", "td_lambda"), ("qmix", "td"), ("qplex", "q_lambda")],
@@ -148,10 +167,10 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
     algorithm = loop.algorithm
     learner = new_learner(algorithm)
     batch, _ = batch_of(loop, episodes=9)
-    packed = replay.packed(batch)
-    columns = int(packed.valid.any(0).sum())
-    assert columns < 9
-    narrow = replay.first_columns(packed, columns)
+    kept = buffer_of(batch)
+    packing = replay.packed(kept, jnp.arange(9))
+    assert packing.columns < 9
+    narrow = replay.take_packed(kept, packing.first(int(packing.columns)))
     weights = Weights(learner.actor.params, learner.mixer.params)
     grad = jax.jit(jax.value_and_grad(lambda w, b: algorithm.loss(w, learner.target, b), has_aux=True))
     for one, two in zip(*map(jax.tree.leaves, (grad(weights, batch), grad(weights, narrow))), strict=True):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from phalanx.ops.parts import by_part, split
 from phalanx.ops.programs import unroll
@@ -197,37 +198,74 @@ def take(replay: EpisodeBuffer, which: Array) -> Episodes:
     )
 
 
-def packed(episodes: Episodes) -> Episodes:
-    """Pack the episodes into as few columns as possible: longest first, each into the first with enough room.
+class Packing(NamedTuple):
+    """Which row of which episode stands where, if short episodes share a column."""
 
-    The number of columns stays the same, and the last ones are empty. A short episode leaves most of its own
-    column empty, and an empty step costs a network as much as any other.
+    episode: Array
+    """(L + 1, N) int32: the number of an episode"""
+    row: Array
+    """(L + 1, N) int32: its row; -1 where there is none"""
+
+    @property
+    def columns(self) -> Array:
+        """How many columns have a row; they are the first."""
+        return (self.row >= 0).any(0).sum()
+
+    def first(self, columns: int) -> "Packing":
+        """The first `columns` columns."""
+        return Packing(self.episode[:, :columns], self.row[:, :columns])
+
+
+def packed(replay: EpisodeBuffer, which: Array) -> Packing:
+    """Pack the episodes with these numbers, (N,), into few columns of L + 1 rows.
+
+    Longest first, each into the first column with enough room. There are still N columns, the last ones
+    empty. A short episode leaves most of its own column empty, and an empty step costs a network as much as
+    any other.
     """
-    longest, count = episodes.valid.shape
-    length = episodes.valid.sum(0)
+    longest = replay.reward.shape[2]
+    length = replay.length.reshape(-1)[which]
 
     def put(used, rows):
         column = (used + rows <= longest + 1).argmax()
         return used.at[column].add(rows), (column, used[column])
 
     order = jnp.argsort(-length)
-    _, (column, begin) = jax.lax.scan(put, jnp.zeros_like(length), length[order] + 1)
+    which, length = which[order], length[order]
+    _, (column, begin) = jax.lax.scan(put, jnp.zeros_like(length), length + 1)
     row = jnp.arange(longest + 1)[:, None]
-    place = jnp.where(row <= length[order], begin + row, longest + 1)  # behind the last row: dropped
-    source = jnp.full((longest + 1, count), -1).at[place, column].set(row * count + order, mode="drop")
-
-    def moved(x):
-        """Of rows (L + 1, N, ...) or steps (L, N, ...), of which there is none at an episode's last row."""
-        held = source[: len(x)]
-        rows = jnp.take(x.reshape(len(x) * count, *x.shape[2:]), held, axis=0, mode="clip")
-        return jnp.where(held.reshape(*held.shape, *[1] * (x.ndim - 2)) >= 0, rows, jnp.zeros_like(rows))
-
-    return jax.tree.map(moved, episodes)
+    place = jnp.where(row <= length, begin + row, longest + 1)  # behind the last row: dropped
+    empty = jnp.full((longest + 1, len(which)), -1)
+    return Packing(
+        episode=jnp.zeros_like(empty).at[place, column].set(which, mode="drop"),
+        row=empty.at[place, column].set(row, mode="drop"),
+    )
 
 
-def first_columns(episodes: Episodes, columns: int) -> Episodes:
-    """The first `columns` columns."""
-    return jax.tree.map(lambda x: x[:, :columns], episodes)
+def take_packed(replay: EpisodeBuffer, packing: Packing) -> Episodes:
+    """The episodes of a packing. Only what it holds is read from the buffer."""
+    env, place = (f(packing.episode, replay.length.shape[1]) for f in (jnp.floor_divide, jnp.remainder))
+    row = packing.row
+
+    def rows(x):
+        return x[env, place, row]
+
+    def steps(x):
+        """There is none at an episode's last row."""
+        return x[env[:-1], place[:-1], row[:-1]]
+
+    length = replay.length[env, place]
+    last = ((row >= 0) & (row == length - 1))[:-1]
+    return Episodes(
+        observation=jax.tree.map(rows, replay.observation),
+        first=row == 0,
+        action=steps(replay.action),
+        reward=steps(replay.reward),
+        terminated=last & replay.ended[env, place][:-1],
+        agent_terminated=jax.tree.map(steps, replay.agent_terminated),
+        last=last,
+        valid=((row >= 0) & (row < length))[:-1],
+    )
 
 
 class EpisodeReplay:
@@ -254,5 +292,10 @@ class EpisodeReplay:
     def draw(self, buffer: EpisodeBuffer, key: Array, count: int) -> Array:
         return draw(buffer, key, count)
 
-    def take(self, buffer: EpisodeBuffer, which: Array) -> Episodes:
-        return split(take(buffer, which), 1)
+    def take(self, buffer: EpisodeBuffer, which: Array | Packing) -> Episodes:
+        """The episodes with these numbers, (N,), a column for each; or those of a packing."""
+        return take_packed(buffer, which) if isinstance(which, Packing) else split(take(buffer, which), 1)
+
+    def taking(self) -> Partial:
+        """`take` as a pytree, for programs that must not close over arrays (`ops.programs.at_size`)."""
+        return Partial(self.take)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from phalanx.data.replay import Episodes, no_actions, no_observations, without_state
 from phalanx.errors import PhalanxError
@@ -184,6 +185,10 @@ class StepReplay:
         rows = buffer.kept.first.shape[0]
         row = (drawn.row + jnp.arange(self.length)[:, None]) % rows
         return split(jax.tree.map(lambda x: x[row, drawn.env], buffer.kept), 1)
+
+    def taking(self) -> Partial:
+        """`take` as a pytree, as an `EpisodeReplay` has it."""
+        return Partial(self.take)
 
     def prioritised(self, priority: Array | None, drawn: Drawn, error: Array) -> Array | None:
         """New priorities (C, B) after the sequences that were drawn had these TD errors, (N,)."""

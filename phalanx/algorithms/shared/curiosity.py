@@ -9,11 +9,11 @@ it was collected may be known by now.
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from phalanx.algorithms.base import Algorithm, Learner, NetworkSummary
 from phalanx.algorithms.shared.novelty import ICM, RND, Experience, Novelty
@@ -100,7 +100,7 @@ class Curious(Wrapped):
         learner = self._count(learner, rollout, bonus)._replace(novelty=novelty)
         if self.replay is None:
             rollout = self._rewarded(rollout, bonus)
-        learner, metrics = self.update_inside(learner, rollout, key, clock, partial(self._sampled, novelty))
+        learner, metrics = self.update_inside(learner, rollout, key, clock, Partial(self._sampled, novelty))
         own = {
             **groups.mean({"intrinsic_reward": bonus}, seen.counted),
             "intrinsic_return": learner.last_return,

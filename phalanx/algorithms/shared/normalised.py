@@ -10,10 +10,10 @@ statistics.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from phalanx.algorithms.base import (
     Actor,
@@ -218,7 +218,7 @@ class Normalised(Wrapped):
             inputs = self.inputs.update(inputs, rollout.observation)
         if self.scale and rewards is not None:
             rewards = self.scale.update(rewards, rollout)
-        newest = partial(self._normalised, inputs, rewards)
+        newest = Partial(self._normalised, inputs, rewards)
         if self.replay is None:
             rollout = self._normalised(learner.inputs, rewards, rollout)
         learner, metrics = self.update_inside(learner, rollout, key, clock, newest)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from phalanx.algorithms.base import Algorithm, NetworkSummary, RoleParameters
 from phalanx.algorithms.shared.epsilon_greedy import EpsilonGreedy
@@ -43,7 +44,9 @@ from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
-LONG_EPISODE = 32  # a time limit from which on episodes are packed
+LONG_COLUMN_SHARES = (0.25, 0.375, 0.5, 1.0)  # of very long episodes, most of which end early
+LONG_EPISODE, VERY_LONG_EPISODE = 32, 100  # time limits from which on episodes are packed, and into fewer columns
+LARGE_BATCH = 50_000  # observations of agents in a batch from which on episodes are packed on a GPU
 
 
 @dataclass(frozen=True)
@@ -210,15 +213,13 @@ class ValueBased(Algorithm):
         norm = self.reward_scale.update(learner.reward_norm, self.rewards.of(rollout.reward))
         priority = kept.priority if self.by_steps else None
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps, priority)
-        gradient = at_size(self._columns(), self._gradient)
+        gradient, take = at_size(self._columns(), self._gradient), self.replay.taking()
 
         def step(carried: tuple[TrainState, TrainState, Weights, Array, Array | None], key: Array):
             actor, mixer, target, steps, priority = carried
-            drawn, batch = self._sample(kept, priority, key)
-            batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
+            drawn, columns = self._draw(kept, priority, key)
             weights = Weights(actor.params, mixer.params)
-            importance = drawn.weight if c.priority else None
-            grads, (metrics, error) = gradient(batch.valid.any(0).sum(), weights, target, batch, importance)
+            grads, (metrics, error) = gradient(columns, weights, target, take, kept, drawn, norm)
             actor, actor_norm = self.actor_optimiser.apply_gradients(actor, grads.actor, clock)
             mixer, mixer_norm = self.mixer_optimiser.apply_gradients(mixer, grads.mixer, clock)
             steps = steps + 1
@@ -254,31 +255,46 @@ class ValueBased(Algorithm):
         }
         return learner, metrics
 
-    def _sample(self, kept: Any, priority: Array | None, key: Array) -> tuple[Any, Episodes]:
-        """Draw what a gradient step learns from: what was drawn, and as episodes."""
+    def _draw(self, kept: Any, priority: Array | None, key: Array) -> tuple[Any, Array]:
+        """Draw what a gradient step learns from; also how many columns it has."""
+        count = self.config.episodes
         if self.by_steps:
-            drawn = self.replay.draw(kept._replace(priority=priority), key, self.config.episodes)
-            return drawn, as_episodes(self.replay.take(kept, drawn))
-        drawn = self.replay.draw(kept, key, self.config.episodes)
-        batch = self.replay.take(kept, drawn)
-        return drawn, replay.packed(batch) if len(self._columns()) > 1 else batch
+            kept = kept._replace(priority=priority)
+        drawn = self.replay.draw(kept, key, count)
+        if len(self._columns()) == 1:
+            return drawn, jnp.int32(count)
+        packing = replay.packed(kept, drawn)
+        return packing, packing.columns
 
     def _columns(self) -> list[int]:
         """Numbers of columns that a gradient is compiled for, when episodes are packed into few.
 
-        Short episodes are not worth packing. On a GPU each size takes long to compile, so none are packed;
-        nor on several devices, which divide the columns between them.
+        Short episodes are not worth packing. On a GPU each number takes long to compile, which only large
+        batches are worth. On several devices, which divide the columns between them, none are packed.
         """
-        episodes, here = self.config.episodes, jax.default_backend() == "cpu" and parts() == 1
-        if self.by_steps or self.spec.time_limit < LONG_EPISODE or not here:
+        episodes, limit = self.config.episodes, self.spec.time_limit
+        shortest = LONG_EPISODE if jax.default_backend() == "cpu" else LARGE_BATCH / episodes / self.spec.n_agents
+        if self.by_steps or limit < shortest or parts() > 1:
             return [episodes]
-        return sorted({ceil(episodes * share) for share in COLUMN_SHARES})
+        shares = COLUMN_SHARES if limit < VERY_LONG_EPISODE else LONG_COLUMN_SHARES
+        return sorted({ceil(episodes * share) for share in shares})
 
     def _gradient(
-        self, columns: int, weights: Weights, target: Weights, batch: Episodes, importance: Array | None
+        self,
+        columns: int,
+        weights: Weights,
+        target: Weights,
+        take: Partial,
+        kept: Any,
+        drawn: Any,
+        norm: Statistics,
     ):
         """The gradient of the loss of the first `columns` columns, and what else it returns."""
-        batch = replay.first_columns(batch, columns)
+        batch = take(kept, drawn.first(columns) if isinstance(drawn, replay.Packing) else drawn)
+        if self.by_steps:
+            batch = as_episodes(batch)
+        batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
+        importance = drawn.weight if self.config.priority else None
         return jax.grad(self.loss, has_aux=True)(weights, target, batch, importance)
 
     def loss(

@@ -4,8 +4,10 @@ An on-policy algorithm gets a changed rollout. An off-policy one stores unchange
 samples, so that each sample is changed by the newest statistics and models.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from jax.tree_util import Partial
 
 from phalanx.algorithms.base import (
     Algorithm,
@@ -22,7 +24,7 @@ from phalanx.types import Array, Clock, PyTree, Transition
 class MappedReplay:
     """A replay whose samples are mapped by a function. The buffer itself holds unchanged steps."""
 
-    def __init__(self, replay: Any, function: Callable[[Any], Any]):
+    def __init__(self, replay: Any, function: Partial):
         """`function` maps `Episodes` to `Episodes` and a `Transition` to a `Transition`."""
         self.replay, self.function = replay, function
         self.add, self.can_sample, self.draw = replay.add, replay.can_sample, replay.draw
@@ -30,6 +32,13 @@ class MappedReplay:
 
     def take(self, buffer: PyTree, drawn: PyTree) -> Any:
         return self.function(self.replay.take(buffer, drawn))
+
+    def taking(self) -> Partial:
+        return Partial(_map_taken, self.replay.taking(), self.function)
+
+
+def _map_taken(take: Partial, function: Partial, buffer: PyTree, drawn: PyTree) -> Any:
+    return function(take(buffer, drawn))
 
 
 class Wrapped(Algorithm):
@@ -70,7 +79,7 @@ class Wrapped(Algorithm):
         return without_replay(learner), learner.replay
 
     def update_inside(
-        self, learner: Any, rollout: Transition, key: Array, clock: Clock, function: Callable[[Any], Any]
+        self, learner: Any, rollout: Transition, key: Array, clock: Clock, function: Partial
     ) -> tuple[Any, dict[str, Array]]:
         """Update the algorithm inside; `function` maps the samples of a replay."""
         algorithm = self.algorithm
