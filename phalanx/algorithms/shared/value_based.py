@@ -45,7 +45,10 @@ from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
 LONG_COLUMN_SHARES = (0.25, 0.375, 0.5, 1.0)  # of very long episodes, most of which end early
-LONG_EPISODE, VERY_LONG_EPISODE = 32, 100  # time limits from which on episodes are packed, and into fewer columns
+LONG_EPISODE, VERY_LONG_EPISODE = (
+    32,
+    100,
+)  # time limits from which on episodes are packed, and into fewer columns
 LARGE_BATCH = 50_000  # observations of agents in a batch from which on episodes are packed on a GPU
 
 
@@ -273,8 +276,9 @@ class ValueBased(Algorithm):
         batches are worth. On several devices, which divide the columns between them, none are packed.
         """
         episodes, limit = self.config.episodes, self.spec.time_limit
-        shortest = LONG_EPISODE if jax.default_backend() == "cpu" else LARGE_BATCH / episodes / self.spec.n_agents
-        if self.by_steps or limit < shortest or parts() > 1:
+        size = limit * episodes * self.spec.n_agents
+        pays = limit >= LONG_EPISODE if jax.default_backend() == "cpu" else size >= LARGE_BATCH
+        if self.by_steps or not pays or parts() > 1:
             return [episodes]
         shares = COLUMN_SHARES if limit < VERY_LONG_EPISODE else LONG_COLUMN_SHARES
         return sorted({ceil(episodes * share) for share in shares})
@@ -290,11 +294,11 @@ class ValueBased(Algorithm):
         norm: Statistics,
     ):
         """The gradient of the loss of the first `columns` columns, and what else it returns."""
+        importance = drawn.weight if self.config.priority else None
         batch = take(kept, drawn.first(columns) if isinstance(drawn, replay.Packing) else drawn)
         if self.by_steps:
             batch = as_episodes(batch)
         batch = batch._replace(reward=self.reward_scale.apply(self.rewards.of(batch.reward), norm))
-        importance = drawn.weight if self.config.priority else None
         return jax.grad(self.loss, has_aux=True)(weights, target, batch, importance)
 
     def loss(
