@@ -6,8 +6,8 @@ Both start from the shell, with an empty compilation cache, and are stopped at t
 episodes, twenty evaluations in the budget) that reaches the level. Ours have the presets found by
 themselves; Stable-Baselines3 has the settings of rl-baselines3-zoo
 (https://github.com/DLR-RM/rl-baselines3-zoo, hyperparams/) and trains in Gymnasium, ours in the compiled
-twin or, for LunarLander, in Gymnasium too. A seed that does not reach the level within the budget or the
-limit counts as missed. Needs `pip install stable-baselines3 gymnasium[box2d]`.
+twin or, for LunarLander and BipedalWalker, in Gymnasium too. A seed that does not reach the level within the
+budget or the limit counts as missed. Needs `pip install stable-baselines3 gymnasium[box2d]`.
 """
 
 import argparse
@@ -127,6 +127,7 @@ TASKS = {
         {"learning_rate": 1e-3},
     ),
     "Pendulum TD3": Task(-170, "td3 classic/Pendulum-v1 --steps 2e4", "TD3", "Pendulum-v1", 1, 2e4, TD3),
+    "Pendulum DDPG": Task(-170, "ddpg classic/Pendulum-v1 --steps 2e4", "DDPG", "Pendulum-v1", 1, 2e4, TD3),
     "MountainCarContinuous SAC": Task(
         90,
         "sac classic/MountainCarContinuous-v0 --steps 5e4",
@@ -165,6 +166,54 @@ TASKS = {
         },
     ),
     "LunarLander DQN": Task(200, "ddqn gym/LunarLander-v3 --steps 3e5", "DQN", "LunarLander-v3", 1, 1e5, DQN),
+    "LunarLanderContinuous SAC": Task(
+        200,
+        "sac gym/LunarLanderContinuous-v3 --steps 2.4e5 --workers 1",
+        "SAC",
+        "LunarLanderContinuous-v3",
+        1,
+        5e5,
+        {
+            "batch_size": 256,
+            "learning_rate": lambda left: 7.3e-4 * left,
+            "buffer_size": 1_000_000,
+            "gamma": 0.99,
+            "tau": 0.01,
+            "train_freq": 1,
+            "gradient_steps": 1,
+            "learning_starts": 10_000,
+            "policy_kwargs": {"net_arch": [400, 300]},
+        },
+    ),
+    "LunarLanderContinuous TD3": Task(
+        200,
+        "td3 gym/LunarLanderContinuous-v3 --steps 3e5 --workers 1",
+        "TD3",
+        "LunarLanderContinuous-v3",
+        1,
+        3e5,
+        TD3,
+    ),
+    "BipedalWalker SAC": Task(
+        280,
+        "sac gym/BipedalWalker-v3 --steps 3e5 --workers 2",
+        "SAC",
+        "BipedalWalker-v3",
+        1,
+        5e5,
+        {
+            "learning_rate": 7.3e-4,
+            "buffer_size": 300_000,
+            "batch_size": 256,
+            "gamma": 0.98,
+            "tau": 0.02,
+            "train_freq": 64,
+            "gradient_steps": 64,
+            "learning_starts": 10_000,
+            "use_sde": True,
+            "policy_kwargs": {"log_std_init": -3, "net_arch": [400, 300]},
+        },
+    ),
 }
 
 
@@ -225,12 +274,11 @@ def child(task: Task, seed: int) -> None:
     from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
 
-    settings = dict(task.settings)
-    if task.theirs == "TD3":
-        settings["action_noise"] = NormalActionNoise(np.zeros(1), 0.1 * np.ones(1))
-    model = getattr(stable_baselines3, task.theirs)(
-        "MlpPolicy", make_vec_env(task.env, task.envs, seed), seed=seed, device="cpu", **settings
-    )
+    settings, env = dict(task.settings), make_vec_env(task.env, task.envs, seed)
+    if task.theirs in ("TD3", "DDPG"):
+        each = np.ones(env.action_space.shape)
+        settings["action_noise"] = NormalActionNoise(0 * each, 0.1 * each)
+    model = getattr(stable_baselines3, task.theirs)("MlpPolicy", env, seed=seed, device="cpu", **settings)
     stop = StopTrainingOnRewardThreshold(task.level)
     every = int(task.steps / EVALUATIONS / task.envs)
     watch = EvalCallback(
