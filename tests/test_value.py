@@ -177,6 +177,20 @@ def test_packed_episodes_are_learnt_from_as_if_each_had_a_column(name, target):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+def test_on_a_gpu_only_large_batches_are_packed(monkeypatch):
+    """Each number of columns takes long to compile there."""
+    small, large = (learner_of("qmix", network="mlp", episodes=n).algorithm for n in (8, 64))
+    monkeypatch.setattr("phalanx.algorithms.shared.value_based.LONG_EPISODE", 1)
+    size = large.spec.time_limit * large.spec.n_agents
+    monkeypatch.setattr("phalanx.algorithms.shared.value_based.LARGE_BATCH", 64 * size)
+    for backend, few in (("cpu", True), ("gpu", False)):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        assert len(large._columns()) > 1
+        assert (len(small._columns()) > 1) == few
+    monkeypatch.setattr("phalanx.algorithms.shared.value_based.VERY_LONG_EPISODE", 1)
+    assert large._columns() == [16, 24, 32, 64]
+
+
 @pytest.mark.parametrize(("name", "seeds"), [("qmix", 1), ("qmix", 2), ("vdn", 1)])
 def test_an_update_that_packs_learns_what_one_that_does_not_would(name, seeds, monkeypatch):
     """Short episodes, in fewer columns than were drawn; each seed has its own draw, and VDN no state."""
