@@ -49,6 +49,7 @@ FAST_OFF_POLICY = {
 }
 GRU_OFF_POLICY = {"network": "gru", "chunk": 12, "burn_in": 0, "batch_size": 32}
 # With relu some seeds of deterministic policies keep a wrong discrete action: docs/algorithms/facmac.md.
+GRU_DETERMINISTIC = {**GRU_OFF_POLICY, "activation": "tanh"}
 # toy: (best return, updates, options by algorithm). Those without a sharing mode are learnt with LONG only.
 TOYS = {
     "identity": (
@@ -87,12 +88,12 @@ TOYS = {
             "mappo_distil": {"network": "gru", "share": "agent"},
             "ppo": {"network": "gru"},
             "masac": {**GRU_OFF_POLICY, "share": "all"},
-            "ddpg": GRU_OFF_POLICY,
+            "ddpg": GRU_DETERMINISTIC,
             "maddpg": GRU_OFF_POLICY,
             "sac": GRU_OFF_POLICY,
-            "td3": GRU_OFF_POLICY,
-            "matd3": GRU_OFF_POLICY,
-            "facmac": GRU_OFF_POLICY,
+            "td3": GRU_DETERMINISTIC,
+            "matd3": GRU_DETERMINISTIC,
+            "facmac": GRU_DETERMINISTIC,
         },
     ),
     "two_step": (
