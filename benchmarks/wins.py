@@ -124,7 +124,7 @@ PLANS = {
         QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
     ),
     "value_large_shorter": Plan(
-        QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 8 --eval-every 1e5 --save-every 6e5"
+        QMIX, "bane_vs_bane", f"{QUARTER} --steps 2e5 --seeds 5 --eval-every 5e4 --save-every 2e5"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,

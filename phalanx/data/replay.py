@@ -244,7 +244,7 @@ def packed(replay: EpisodeBuffer, which: Array) -> Packing:
 
 def take_packed(replay: EpisodeBuffer, packing: Packing) -> Episodes:
     """The episodes of a packing. Only what it holds is read from the buffer."""
-    env, place = (f(packing.episode, replay.length.shape[1]) for f in (jnp.floor_divide, jnp.remainder))
+    env, place = jnp.divmod(packing.episode, replay.length.shape[1])
     row = packing.row
 
     def rows(x):
