@@ -3,11 +3,15 @@
 from collections import deque
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
+from phalanx.algorithms.shared.wrapped import MappedReplay
 from phalanx.data import replay
 from phalanx.data.step_replay import Drawn, StepReplay
+from phalanx.ops.programs import at_size
 from phalanx.training.collectors.base import over_seeds
 from phalanx.types import EnvSpec, Observation, Transition
 
@@ -124,6 +128,27 @@ def test_packed_episodes_are_those_that_were_sampled(seed):
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[:, : used.sum()], y), packed, narrow)
     rows = (length + 1).sum()
     assert used.sum() <= 1.3 * rows / (LONGEST + 1) + 1
+
+
+def test_each_seed_maps_its_own_samples():
+    """A wrapper's arrays reach a program that is chosen by size, under `vmap`."""
+    kept = replay.add(replay.empty(SPEC, 2, 60), streams(np.random.default_rng(0), 2, 50))
+    packing = replay.packed(kept, replay.draw(kept, jax.random.key(0), int(kept.count)))
+
+    def scaled(scale, episodes):
+        return episodes._replace(reward=scale * episodes.reward)
+
+    def total(columns, take, kept, packing):
+        episodes = take(kept, packing.first(columns))
+        return (episodes.reward[..., 0] * episodes.valid).sum()
+
+    def of_seed(scale):
+        take = MappedReplay(replay.EpisodeReplay(SPEC, 60), Partial(scaled, scale)).taking()
+        sizes = [int(packing.columns), int(kept.count)]
+        return at_size(sizes, total)(packing.columns, take, kept, packing)
+
+    expected = (kept.reward[..., 0] * (jnp.arange(LONGEST) < kept.length[..., None])).sum()
+    np.testing.assert_allclose(jax.vmap(of_seed)(jnp.array([1.0, 3.0])), [expected, 3 * expected], rtol=1e-4)
 
 
 def test_an_episode_that_is_being_written_is_never_sampled():
