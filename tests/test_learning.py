@@ -139,7 +139,7 @@ TOYS = {
             "iql": {"share": "type", "reward": "own", "target": "n_step", "optimiser": "rmsprop"},
             "coma": {"share": "agent"},
             "mappo_distil": {"share": "type"},
-            "facmac": {"share": "type"},
+            "facmac": {"share": "type", "activation": "tanh"},
             "sac": {"share": "agent", "reward": "own"},
             "ppo": {},
             "ddpg": {"reward": "own", "activation": "tanh"},
@@ -178,7 +178,8 @@ TOYS = {
             "ia2c": {"share": "all"},
             "iql": {"share": "all", "network": "mlp", "reward": "own"},
             "coma": {"share": "type", "reward": "own"},
-            "td3": {"share": "all", "reward": "own", "activation": "tanh"},
+            # With 0.99 waiting for the next 1 is worth nearly as much as taking this one.
+            "td3": {"share": "all", "reward": "own", "activation": "tanh", "gamma": 0.9},
             "ppo": {"entropy": 0.001},
             "ddpg": {"reward": "own", "activation": "tanh"},
             "sac": {"reward": "own"},
