@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ TWO_MILLION = "--steps 2e6 --seeds 8 --envs 256 --eval-every 2e5 --save-every 2e
 FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
 TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
 V2 = "--steps 1e7 --seeds 5 --eval-every 1e6 --save-every 1e7"
+V2_SHORT = "--steps 3e6 --seeds 3 --eval-every 5e5 --save-every 3e6"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
     "super_hard": Plan(MAPPO, "27m_vs_30m MMM2 corridor 3s5z_vs_3s6z", FIVE_MILLION),
@@ -124,7 +126,10 @@ PLANS = {
         QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
     ),
     "value_large_shorter": Plan(
-        QMIX, "bane_vs_bane", f"{QUARTER} --steps 2e5 --seeds 5 --eval-every 5e4 --save-every 2e5"
+        QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 5 --eval-every 1e5 --save-every 6e5"
+    ),
+    "value_largest": Plan(
+        QMIX, "27m_vs_30m", f"{QUARTER} --steps 4e6 --seeds 5 --eval-every 5e5 --save-every 4e6"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,
@@ -158,6 +163,10 @@ PLANS = {
     ),
     "v2_value_11": Plan(
         QMIX_LARGE_BATCH, "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11", f"{HALF} {V2}"
+    ),
+    "v2_value_20": Plan(QMIX_LARGE_BATCH, "v2_zerg_20_vs_20", f"{QUARTER} {V2_SHORT}"),
+    "v2_value_23": Plan(
+        QMIX_LARGE_BATCH, "v2_zerg_20_vs_23 v2_terran_20_vs_23 v2_protoss_20_vs_23", f"{QUARTER} {V2_SHORT}"
     ),
     "others": Plan({name: f"{name} battle/MAP" for name in OTHERS}, "3m", "--steps 5e5 --seeds 3"),
 }
@@ -196,12 +205,16 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def run(job: Job, deadline: float) -> None:
-    """Make one run, unless it is finished; one that was stopped goes on."""
-    status = facts(job.folder).get("status")
-    if status == "finished":
+    """Make one run, unless it is finished; one that was stopped goes on, or is made again if it cannot."""
+    told = facts(job.folder)
+    if told.get("status") == "finished":
         return
-    words = [*shlex.split(job.command)[1:], "--out", str(job.folder), "--no-tensorboard", "--keep", "1"]
-    if status:
+    # Nobody goes on from these runs: the replay buffers of many seeds would only fill the disk.
+    unsaved = ("--no-tensorboard", "--keep", "1", "--no-save-buffer")
+    words = [*shlex.split(job.command)[1:], "--out", str(job.folder), *unsaved]
+    if told.get("resume") == "inexact":
+        shutil.rmtree(job.folder)
+    elif told:
         words = ["resume", str(job.folder)]
     begin = time.perf_counter()
     if begin > deadline:
@@ -215,9 +228,6 @@ def run(job: Job, deadline: float) -> None:
             process.terminate()  # it saves what it has
             told, _ = process.communicate()
     row = result(job)
-    if row:  # nobody goes on from it: its replay would only fill the disk
-        for replay in job.folder.glob("checkpoints/*/replay.npz"):
-            replay.unlink()
     said = f"{row.get('wins') or row['returns']}" if row else told.strip().splitlines()[-1:]
     print(f"{time.perf_counter() - begin:6.0f} s  {job.command}  {said}", flush=True)
 

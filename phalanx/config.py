@@ -71,9 +71,7 @@ class RunConfig:
         at_most=4096,
         words={"all": 0},
     )
-    eval_every: int | None = option(
-        None, "env steps between evaluations (default: a twentieth of --steps)", at_least=1
-    )
+    eval_every: int | None = option(None, "env steps between evaluations (default: steps / 20)", at_least=1)
     eval_episodes: int = option(32, "greedy episodes per evaluation, for each seed", at_least=1)
     final_episodes: int = option(
         256, "greedy episodes in the final evaluation of the last and of the best parameters", at_least=1
@@ -123,6 +121,7 @@ class RunConfig:
         50_000, "env steps between the checkpoints that are kept as opponents", at_least=1
     )
     keep: int = option(2, "number of latest checkpoints to keep, in addition to the best", at_least=1)
+    save_buffer: bool = option(True, "store the replay buffer in checkpoints, for an exact resume")
     init_from: str = option("", "run folder to take the initial networks from (its last parameters)")
     tensorboard: bool = option(True, "also log to TensorBoard")
     wandb: str = option("", "also log to this Weights & Biases project (needs the extra wandb)")

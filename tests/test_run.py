@@ -273,6 +273,33 @@ def test_a_replay_that_is_full_resumes_to_the_bit(tmp_path):
     assert rows(whole) == rows(half)
 
 
+def test_an_empty_replay_is_not_stored_and_resumes_to_the_bit(tmp_path):
+    options = {"algorithm": "qmix", "env": "debug/two_step", "buffer": 64, "episodes": 8, "keep": 9}
+    whole = small(tmp_path / "whole", steps=256, **options)
+    stored = {each.updates: each.replay_sha256 for each in checkpoint.listing(whole.folder / "checkpoints")}
+    assert [updates for updates, replay in stored.items() if replay is None] == [0]
+    assert not (whole.folder / "checkpoints" / "0000000000" / "replay.npz").exists()
+    again = shutil.copytree(whole.folder, tmp_path / "again")
+    phalanx.resume(again, 320, checkpoint="0000000000", quiet=True)
+    phalanx.resume(whole.folder, 320, quiet=True)
+    assert_same_end(whole.folder, again)
+    assert rows(whole) == rows(Run(again))
+
+
+def test_without_its_replay_a_run_resumes_with_an_empty_one_and_says_so(tmp_path, capsys):
+    options = {"algorithm": "qmix", "env": "debug/two_step", "buffer": 64, "episodes": 8}
+    run = small(tmp_path / "run", steps=256, save_buffer=False, **options)
+    assert not list(run.folder.glob("checkpoints/*/replay.npz"))
+    assert run.facts["resume"] == "inexact"
+    capsys.readouterr()
+    phalanx.resume(run.folder, 512)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the replay buffer was not saved: the run continues with an empty one, not bit for bit" in said
+    held = {row["env_steps"]: row.get("learn/replay_size") for row in run.metrics()}
+    assert held[384] < held[256] <= 64
+    assert run.facts["status"] == "finished"
+
+
 def test_prioritised_steps_resume_to_the_bit(tmp_path):
     """A ring that has gone round, its priorities, target networks and temperatures; and curiosity on top."""
     options = {"algorithm": "masac", "env": "debug/two_step", "buffer": 96, "batch_size": 8, "warm_up": 64}

@@ -59,9 +59,14 @@ class Learner(Protocol):
     def _replace(self, **changes: Any) -> Self: ...
 
 
+def with_replay(learner: L, replay: PyTree) -> L:
+    """A learner with another replay buffer."""
+    return learner._replace(replay=replay)  # pyright: ignore[reportPrivateUsage]  (of a NamedTuple, it is public)
+
+
 def without_replay(learner: L) -> L:
     """A learner without its replay buffer."""
-    return learner._replace(replay=None)  # pyright: ignore[reportPrivateUsage]  (of a NamedTuple, it is public)
+    return with_replay(learner, None)
 
 
 class Actor(ABC):

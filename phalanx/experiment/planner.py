@@ -65,7 +65,7 @@ def plan(
                 tried = pool.submit(try_out, cell, time.monotonic()).result()
                 memory, seconds = tried.memory, length(setup, tried)
             rows = config.seeds * (2 + setup.total_updates // setup.updates_between_evaluations)
-            disk = checkpoint_bytes(parts, config.keep) + rows * BYTES_OF_A_ROW
+            disk = checkpoint_bytes(parts, config) + rows * BYTES_OF_A_ROW
             left_seconds = seconds if left else 0.0
             planned.append(Planned(cell, cell.state, config.seeds, config.steps, memory, disk, left_seconds))
     return planned

@@ -50,7 +50,7 @@ class Checkpoint(NamedTuple):
     sha256: str = ""
     """checksum of the arrays"""
     replay_sha256: str | None = None
-    """checksum of the replay; None if the learner has none"""
+    """checksum of the replay; None if there is none, or it was not stored"""
     states_sha256: str | None = None
     """checksum of the states of environments; None if there are none"""
     versions: dict[str, str] | None = None
@@ -280,7 +280,7 @@ def restore(checkpoint: Checkpoint, like: Carry) -> Carry:
     if REPLAY not in found:
         return carry
     replay = jax.tree.unflatten(jax.tree.structure(like.learner.replay), found[REPLAY])
-    return carry._replace(learner=carry.learner._replace(replay=replay))
+    return carry.with_replay(replay)
 
 
 def _arrays(path: Path, file: str, wanted: dict[str, Any]) -> list[jax.Array]:
@@ -322,14 +322,32 @@ def _leaf(array: np.ndarray, like: Any, where: str) -> jax.Array:
     return jax.random.wrap_key_data(placed, impl=keys.IMPLEMENTATION if ours else None)
 
 
-def other_versions(saved: Checkpoint, devices: int) -> list[str]:
-    """A line if a checkpoint was written with other versions or on other devices, where sums may differ."""
+def differences(saved: Checkpoint, devices: int, replay: bool, begun_again: int) -> list[str]:
+    """A line for each reason why a run does not continue from a checkpoint bit for bit.
+
+    It was written with other versions or on other devices, where sums may differ; or without its `replay`, if
+    it has one; or some running episodes have `begun_again`.
+    """
+    lines = [_other_versions(saved, devices)]
+    if replay and saved.updates and saved.replay_sha256 is None:
+        lines.append(
+            "note: the replay buffer was not saved: the run continues with an empty one, not bit for bit"
+        )
+    if begun_again:
+        lines.append(
+            f"note: {begun_again} running episodes begin again from their seeds; "
+            f"everything else continues bit for bit"
+        )
+    return [line for line in lines if line]
+
+
+def _other_versions(saved: Checkpoint, devices: int) -> str:
     changed = {
         name: (was, now)
         for name, now in circumstances(devices).items()
         if (was := (saved.versions or {}).get(name, now)) != now
     }
     if not changed:
-        return []
+        return ""
     listed = ", ".join(f"{name} {was} (now {now})" for name, (was, now) in changed.items())
-    return [f"note: the checkpoint was written with {listed}: the run continues, but not bit for bit"]
+    return f"note: the checkpoint was written with {listed}: the run continues, but not bit for bit"

@@ -71,9 +71,12 @@ class Driver:
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Continue from a checkpoint. Nothing in the folder is changed before everything fits."""
-        note = checkpoint.other_versions(saved, self.layout.devices)
-        carry = checkpoint.restore(saved, carry_shapes(self.setup.loop, self.layout))
+        like = carry_shapes(self.setup.loop, self.layout)
+        replay = like.learner.replay is not None
+        carry = checkpoint.restore(saved, like if saved.replay_sha256 else like.without_replay())
         self._compile()
+        if replay and saved.replay_sha256 is None:
+            carry = carry.with_replay(self.programs.init(np.array(self.setup.seeds, np.int32)).learner.replay)
         collector = self.setup.loop.collector
         states = checkpoint.states(saved, collector.seeds * collector.envs)
         actors, begun_again = collector.restored(carry.actors, states)
@@ -86,12 +89,8 @@ class Driver:
         self.updates = self.saved_at = saved.updates
         self.earlier_seconds = saved.seconds
         self.earlier_faults = self.record.read().get("faults", 0)
-        if begun_again:
-            note.append(
-                f"note: {begun_again} running episodes begin again from their seeds; "
-                f"everything else continues bit for bit"
-            )
-        self.console.say(*note, f"continuing at {self.env_steps:,} env steps", "")
+        notes = checkpoint.differences(saved, self.layout.devices, replay, begun_again)
+        self.console.say(*notes, f"continuing at {self.env_steps:,} env steps", "")
         self.record.resumed(self.setup, self.env_steps, begun_again)
 
     def _compile(self) -> dict[str, int]:
@@ -345,20 +344,24 @@ class Driver:
         broken = checkpoint.first_nan(self.carry.without_replay().learner)
         if broken is not None:
             self._refuse_numbers(f"learner{broken}")
-        collector = self.setup.loop.collector
+        collector, config = self.setup.loop.collector, self.setup.config
+        # Before the first update the buffer is empty, as a new one is.
+        carry = self.carry if config.save_buffer and self.updates else self.carry.without_replay()
         checkpoint.save(
             self.record.checkpoints,
-            self.carry,
+            carry,
             updates=self.updates,
             score=score,
             metrics_bytes=self.metrics.size,
             seconds=self.seconds,
-            keep=self.setup.config.keep,
+            keep=config.keep,
             states=collector.states() if at_rest else (),
             devices=self.layout.devices,
         )
         self.saved_at = self.updates
         promise = collector.promise if at_rest else "replayable"
+        if self.updates and carry.learner.replay is not self.carry.learner.replay:
+            promise = "inexact"
         if self.record.read().get("resume") != promise:
             self.record.note(resume=promise)
 

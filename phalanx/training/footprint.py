@@ -39,23 +39,24 @@ def require_memory(setup: Setup, parts: Mapping[str, int], needed: int, devices:
         )
 
 
-def checkpoint_bytes(parts: Mapping[str, int], keep: int) -> int:
-    """What the checkpoints of a run take on disk: `keep`, the best without its replay, one being written.
+def checkpoint_bytes(parts: Mapping[str, int], config: RunConfig) -> int:
+    """What checkpoints take on disk: the last `keep`, the best without its replay, one being written.
 
     States of environments that are Python programs are not counted: nobody knows their size yet.
     """
-    each = sum(size for name, size in parts.items() if name != "rollout")
-    return (keep + 1) * each + each - parts.get("replay", 0)
+    bare = sum(size for name, size in parts.items() if name not in ("rollout", "replay"))
+    replay = parts.get("replay", 0) if config.save_buffer else 0
+    return (config.keep + 1) * (bare + replay) + bare
 
 
 def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
     """Refuse a run whose checkpoints do not fit, and say what might; else the bytes that they will take."""
-    needed = checkpoint_bytes(parts, setup.config.keep)
+    needed = checkpoint_bytes(parts, setup.config)
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
     free = shutil.disk_usage(there).free + taken
     if needed > free:
-        replay = ", a smaller buffer" if "replay" in parts else ""
+        replay = ", a smaller buffer, --no-save-buffer" if "replay" in parts else ""
         raise PhalanxError(
             f"checkpoints of this run need {megabytes(needed)} and {megabytes(free)} are free in {there}: "
             f"try --keep 1{replay}, or another --out"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from phalanx.algorithms.base import Algorithm, Learner, without_replay
+from phalanx.algorithms.base import Algorithm, Learner, with_replay, without_replay
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
@@ -68,6 +68,10 @@ class Carry(NamedTuple):
     def without_replay(self) -> "Carry":
         """The carry without the replay buffer, which is large and only needed for learning."""
         return self._replace(learner=without_replay(self.learner))
+
+    def with_replay(self, replay: PyTree) -> "Carry":
+        """The carry with this replay buffer."""
+        return self._replace(learner=with_replay(self.learner, replay))
 
 
 class Loop:

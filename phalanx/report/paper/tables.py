@@ -14,7 +14,7 @@ TWO_LINES = 28  # rows of two lines that fit on a page
 ALL = ""  # all tasks together, where a task is asked for
 # What the table of options leaves out: names, what the table of budgets has, and what changes no number.
 UNTOLD = {"algorithm", "env", "steps", "seeds", "seed", "eval_every", "eval_episodes", "final_episodes"}
-UNTOLD |= {"keep", "save_every", "tensorboard", "wandb", "mlflow", "step_timeout"}
+UNTOLD |= {"keep", "save_every", "save_buffer", "tensorboard", "wandb", "mlflow", "step_timeout"}
 
 
 def leaders(result: Comparison) -> dict[str, str]:
