@@ -216,7 +216,16 @@ def test_the_command_writes_everything(two, tmp_path, capsys):
     assert "mappo is better than ippo" in said
     names = {"report.html", "curves.png", "curves.svg", "aggregates.png", "aggregates.svg"}
     assert {path.name for path in out.iterdir()} == names | {"comparison.json", "marl_eval.json"}
-    assert json.loads((out / "comparison.json").read_text())["aggregates"]["mappo"]["IQM"]["low"] > 0.8
+    figures = json.loads((out / "comparison.json").read_text())
+    assert figures["aggregates"]["mappo"]["IQM"]["low"] > 0.8
+    stable = {(row["arm"], row["task"]): row for row in figures["stability"]}["mappo", "battle/3m"]
+    scores = next(
+        row["scores"] for row in figures["scores"] if (row["arm"], row["task"]) == ("mappo", "battle/3m")
+    )
+    assert stable["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert stable["drop"] >= 0
+    shown = f"<b>± {stable['spread']:.2f}</b><small>drop {stable['drop']:.2f}</small>"
+    assert shown in (out / "report.html").read_text()
     named = [f"mine={two[0]}", f"theirs={two[2]}", "--metric", "eval/return", "--out", str(out)]
     assert cli.run(["compare", *named]) == 0
     assert "mine is better than theirs" in capsys.readouterr().out

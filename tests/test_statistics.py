@@ -171,6 +171,12 @@ def test_tasks_may_have_different_numbers_of_seeds():
     assert st.bootstrap(st.mean, scores).low < st.mean(scores)
 
 
+def test_spread_and_drop():
+    assert st.spread(np.array([1.0, 2.0, 3.0])) == 1.0
+    assert np.isnan(st.spread(np.array([1.0])))
+    assert st.drop(np.array([[0, 0.75, 0.5], [0, 0.25, 1], [0.5, -1, 0]])).tolist() == [0.25, 0, 0.5]
+
+
 def test_the_step_at_which_a_curve_first_arrives():
     steps = np.array([0, 10, 20, 30])
     curves = np.array([[0, 0.9, 0.1, 0.9], [0, 0, 0, 0.8], [0, 0, 0, 0.7]])

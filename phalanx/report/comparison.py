@@ -50,6 +50,8 @@ MEANINGS = {
     "above another everywhere, its arm is better at every level.",
     "how soon": "Env steps until the first evaluation in which a seed's normalised score reaches the "
     "threshold.",
+    "drop": "The highest evaluation of a seed during training minus its last one. Evaluations have few "
+    "episodes, so a small drop is also sampling error.",
 }
 
 
@@ -116,6 +118,9 @@ def html(result: Comparison, command: str) -> str:
         _section("How soon", _arrivals(result),
                  f"Env steps until seeds first had a normalised score of {result.threshold:g}: median over "
                  "seeds, and how many got there."),
+        _section("Stability", _stability(result),
+                 "Standard deviation of the scores over seeds, and how far seeds fell from their best evaluation to "
+                 "their last: mean over seeds."),
         _section("What differs", *_differences(result)),
         _section("Runs", _runs(result)),
         _section("Commands", f"<pre>{escape(_commands(result, command))}</pre>"),
@@ -224,6 +229,16 @@ def _arrivals(result: Comparison) -> str:
         middle = float(np.median(steps))
         value = thousands(float(f"{middle:.3g}")) if np.isfinite(middle) else "not reached"
         return f"<b>{value}</b><small>{there} of {len(steps)} seeds</small>"
+
+    rows = [[_named(result, arm), *(cell(arm, task) for task in result.tasks)] for arm in result.arms]
+    return _table(["arm", *map(escape, result.tasks)], rows)
+
+
+def _stability(result: Comparison) -> str:
+    def cell(arm: str, task: str) -> str:
+        spread, drop = result.stability(arm, task)
+        shown = NO_VALUE if np.isnan(spread) else f"± {spread:.2f}"
+        return f"<b>{shown}</b><small>drop {drop:.2f}</small>"
 
     rows = [[_named(result, arm), *(cell(arm, task) for task in result.tasks)] for arm in result.arms]
     return _table(["arm", *map(escape, result.tasks)], rows)

@@ -244,3 +244,13 @@ def steps_to(steps: np.ndarray, curves: np.ndarray, threshold: float) -> np.ndar
     """Env steps (P,) at which each curve (S, P) is first at a threshold or above: (S,), inf if never."""
     reached = curves >= threshold
     return np.where(reached.any(-1), steps[reached.argmax(-1)], np.inf)
+
+
+def drop(curves: np.ndarray) -> np.ndarray:
+    """How far each curve (S, P) ends below its highest point: (S,), 0 or more."""
+    return curves.max(-1) - curves[:, -1]
+
+
+def spread(scores: np.ndarray) -> float:
+    """Standard deviation of scores (S,) over seeds; NaN for a single one."""
+    return float(scores.std(ddof=1)) if len(scores) > 1 else float("nan")

@@ -29,6 +29,11 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             {"arm": arm, "task": task, "seeds": cell.seeds, "scores": cell.scores.tolist()}
             for (arm, task), cell in comparison.cells.items()
         ],
+        "stability": [
+            {"arm": arm, "task": task, "spread": None if np.isnan(spread) else spread, "drop": drop}
+            for arm, task in comparison.cells
+            for spread, drop in [comparison.stability(arm, task)]
+        ],
     }
 
 

@@ -143,6 +143,11 @@ class Comparison:
         cell = self.cells[arm, task]
         return st.steps_to(cell.steps, self.normalise(task, cell.curve), self.threshold)
 
+    def stability(self, arm: str, task: str) -> tuple[float, float]:
+        """The spread of the scores over seeds, and the mean drop from the best evaluation to the last."""
+        cell = self.cells[arm, task]
+        return st.spread(cell.scores), float(st.drop(cell.curve).mean())
+
     @cached_property
     def budgets(self) -> list[int]:
         """The last env step that all arms have, by task."""
