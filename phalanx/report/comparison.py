@@ -119,8 +119,8 @@ def html(result: Comparison, command: str) -> str:
                  f"Env steps until seeds first had a normalised score of {result.threshold:g}: median over "
                  "seeds, and how many got there."),
         _section("Stability", _stability(result),
-                 "Standard deviation of the scores over seeds, and how far seeds fell from their best evaluation to "
-                 "their last: mean over seeds."),
+                 "Standard deviation of the scores over seeds, and how far seeds fell from their best "
+                 "evaluation to their last: mean over seeds."),
         _section("What differs", *_differences(result)),
         _section("Runs", _runs(result)),
         _section("Commands", f"<pre>{escape(_commands(result, command))}</pre>"),
