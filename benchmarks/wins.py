@@ -37,6 +37,8 @@ MANY_STARTS = {"mappo_512": "mappo battle/MAP --env.starts 512"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
 QMIX_LARGE_BATCH = {"qmix": "qmix battle/MAP --preset battle_hard"}
+PYMARL = {"qmix_pymarl": "qmix battle/MAP --preset pymarl"}
+PYMARL2 = {"qmix_pymarl2": "qmix battle/MAP --preset pymarl2"}
 IPPO = {"ippo": "ippo battle/MAP --preset battle"}
 IPPO_HARD = {
     "ippo_hard": "ippo battle/MAP --epochs 8 --hidden 128 --lr-decay --share type --env.reward signed "
@@ -137,6 +139,8 @@ PLANS = {
         "--steps 1e6 --seeds 3 --envs 64 --batch-steps 512 --gradient-steps 2 --episodes 32 --buffer 512 "
         "--eval-every 1e5 --save-every 1e6",
     ),
+    "pymarl": Plan(PYMARL, "3m 5m_vs_6m MMM2", "--seeds 3 --eval-every 1e5 --save-every 2.05e6"),
+    "pymarl2": Plan(PYMARL2, "3m 5m_vs_6m MMM2", "--seeds 3 --eval-every 5e5 --save-every 1e7"),
     "ippo": Plan(IPPO, "8m 2s3z MMM", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"),
     "ippo_long": Plan(
         IPPO,
