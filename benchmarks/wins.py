@@ -210,19 +210,17 @@ def facts(folder: Path) -> dict[str, Any]:
 
 def run(job: Job, deadline: float) -> None:
     """Make one run, unless it is finished; one that was stopped goes on, or is made again if it cannot."""
-    told = facts(job.folder)
-    if told.get("status") == "finished":
+    known = facts(job.folder)
+    begin = time.perf_counter()
+    if known.get("status") == "finished" or begin > deadline:
         return
     # Nobody goes on from these runs: the replay buffers of many seeds would only fill the disk.
     unsaved = ("--no-tensorboard", "--keep", "1", "--no-save-buffer")
     words = [*shlex.split(job.command)[1:], "--out", str(job.folder), *unsaved]
-    if told.get("resume") == "inexact":
+    if known.get("resume") == "inexact":
         shutil.rmtree(job.folder)
-    elif told:
+    elif known:
         words = ["resume", str(job.folder)]
-    begin = time.perf_counter()
-    if begin > deadline:
-        return
     with subprocess.Popen(
         [sys.executable, "-m", "phalanx", *words], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -290,7 +288,12 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def add_options(parser: argparse.ArgumentParser, out: Path) -> None:
     """What both commands that make runs can be told."""
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--minutes", type=float, default=10_000, help="stop then; the same command goes on")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=10_000,
+        help="stop then; the same command goes on, Q-learning from its start",
+    )
     parser.add_argument("--out", type=Path, default=out, help="where runs are left")
     parser.add_argument("--only", nargs="+", default=[], metavar="MAP", help="only these maps")
 

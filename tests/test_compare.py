@@ -223,7 +223,8 @@ def test_the_command_writes_everything(two, tmp_path, capsys):
         row["scores"] for row in figures["scores"] if (row["arm"], row["task"]) == ("mappo", "battle/3m")
     )
     assert stable["spread"] == pytest.approx(np.std(scores, ddof=1))
-    assert stable["drop"] >= 0
+    curves = say(*two).cells["mappo", "battle/3m"].curve
+    assert stable["drop"] == pytest.approx((curves.max(1) - curves[:, -1]).mean())
     shown = f"<b>± {stable['spread']:.2f}</b><small>drop {stable['drop']:.2f}</small>"
     assert shown in (out / "report.html").read_text()
     named = [f"mine={two[0]}", f"theirs={two[2]}", "--metric", "eval/return", "--out", str(out)]

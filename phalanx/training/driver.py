@@ -360,7 +360,7 @@ class Driver:
         )
         self.saved_at = self.updates
         promise = collector.promise if at_rest else "replayable"
-        if self.updates and carry.learner.replay is not self.carry.learner.replay:
+        if self.updates and not config.save_buffer and self.carry.learner.replay is not None:
             promise = "inexact"
         if self.record.read().get("resume") != promise:
             self.record.note(resume=promise)

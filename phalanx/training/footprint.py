@@ -56,7 +56,8 @@ def require_disk(setup: Setup, parts: Mapping[str, int], folder: Path) -> int:
     taken = sum(path.stat().st_size for path in folder.glob("checkpoints/*/*"))  # by a run that goes on
     free = shutil.disk_usage(there).free + taken
     if needed > free:
-        replay = ", a smaller buffer, --no-save-buffer" if "replay" in parts else ""
+        stored = "replay" in parts and setup.config.save_buffer
+        replay = ", a smaller buffer, --no-save-buffer" if stored else ""
         raise PhalanxError(
             f"checkpoints of this run need {megabytes(needed)} and {megabytes(free)} are free in {there}: "
             f"try --keep 1{replay}, or another --out"
