@@ -13,6 +13,7 @@ from phalanx.config import toml_value
 from phalanx.errors import PhalanxError
 from phalanx.report.compare import compare, label, marl_eval, read
 from phalanx.report.comparison import html
+from phalanx.report.figures import look
 
 STEPS = np.arange(0, 11) * 50_000
 
@@ -246,6 +247,14 @@ def test_python_compares_as_the_command_does(tmp_path, monkeypatch):
     assert found["verdicts"][0].startswith("a=b is better than theirs")
     with pytest.raises(PhalanxError, match="there is no run folder elsewhere"):
         phalanx.compare({"a": "mine", "b": "elsewhere"})
+
+
+def test_no_two_of_many_arms_look_the_same(tmp_path):
+    assert len({look(arm) for arm in range(32)}) == 32
+    nine = [write_run(tmp_path / f"run{i}", f"algorithm{i}") for i in range(9)]
+    page = html(say(*nine), "phalanx compare ...")
+    rings = re.findall(r'class="dot again"></i>(\w+)', page)
+    assert set(rings) == {"algorithm8"}, "the ninth has the first one's colour, in a ring"
 
 
 def test_the_page_needs_nothing_from_outside_and_escapes_names(two):

@@ -89,6 +89,14 @@ def test_the_command_of_a_cell_gives_its_configuration(tmp_path, monkeypatch):
     assert experiment.settings(begun[0]) == experiment.settings(cell.setup())
 
 
+def test_a_preset_may_be_for_all_for_an_environment_or_for_an_arm(tmp_path):
+    text = SMALL.replace("[all]", '[all]\npreset = "for_all"', 1)
+    text = text.replace('[on."switch/2"]', '[on."switch/2"]\npreset = "for_switch"')
+    text = text.replace('[arms.one]\nalgorithm = "ippo"\npreset = "none"', '[arms.one]\nalgorithm = "ippo"')
+    presets = [cell.preset for cell in experiment.read(write(tmp_path, text), tmp_path / "out").cells]
+    assert presets == ["for_all", "none", "for_switch", "none"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
@@ -98,6 +106,7 @@ def test_the_command_of_a_cell_gives_its_configuration(tmp_path, monkeypatch):
         ("hidden = 8", "hidden = -8", "hidden must be at least"),
         ("envs = 4", "envs = 48", "one on debug/identity: .*cannot be cut into 48 environments"),
         ('algorithm = "ippo"\npreset = "none"\nshare', "share", r"\[arms.the other\] must say algorithm"),
+        ("[all]", '[all]\nalgorithm = "mappo"', "algorithm belongs to an arm"),
         ('[on."switch/2"]', '[on."switch/3"]', "is for an environment that is not in envs"),
         ("[all]", '[bounds]\n"switch/2" = [3, 1]\n[all]', "the lower first"),
     ],

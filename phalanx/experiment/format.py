@@ -35,13 +35,13 @@ def read(path: Path, out: Path | None = None) -> Experiment:
     cells = []
     for env in about["envs"]:
         for arm, given in tables["arms"].items():
-            options, env_options = {}, {}
+            options, env_options, preset = {}, {}, "auto"
             for part in (tables["all"], tables["on"].get(env, {}), given):
                 given_here = {k: v for k, v in part.items() if k not in ("algorithm", "preset", "env")}
                 options = over(options, given_here)
                 env_options |= part.get("env", {})
+                preset = part.get("preset", preset)
             folder = out / _file_name(arm) / _file_name(env)
-            preset = given.get("preset", "auto")
             cells.append(Cell(arm, env, given["algorithm"], preset, options, env_options, folder))
     if len({cell.folder for cell in cells}) < len(cells):
         raise PhalanxError(f"{path}: two arms or environments have the same name, or the same as a folder")
@@ -71,6 +71,8 @@ def _require_sound(tables: Mapping[str, Mapping[str, Any]]) -> None:
         raise PhalanxError('it names no environments: [experiment] needs a line such as envs = ["switch/2"]')
     if not arms:
         raise PhalanxError("it names no arms: every arm is a table [arms.NAME]")
+    if any("algorithm" in part for part in (tables["all"], *tables["on"].values()) if isinstance(part, Mapping)):
+        raise PhalanxError("algorithm belongs to an arm: write it in [arms.NAME], not in [all] or [on]")
     for arm, given in arms.items():
         if not isinstance(given, Mapping) or not isinstance(given.get("algorithm"), str):
             raise PhalanxError(f'[arms.{arm}] must say algorithm = "mappo" or another')

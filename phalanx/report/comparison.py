@@ -148,7 +148,8 @@ def _mark(result: Comparison, arm: str) -> str:
 
 
 def _named(result: Comparison, arm: str) -> str:
-    return f'<span style="{_mark(result, arm)}"><i class="dot"></i>{escape(arm)}</span>'
+    again = " again" * (result.arms.index(arm) >= len(figures.COLOURS))
+    return f'<span style="{_mark(result, arm)}"><i class="dot{again}"></i>{escape(arm)}</span>'
 
 
 def _legend(result: Comparison) -> str:

@@ -44,6 +44,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "phalanx",
 }
 SIZE, WIDE = (4.6, 3.3), (6.0, 3.9)
+INSIDE = 5  # arms that a legend inside of a picture has room for
 
 
 class Panel(NamedTuple):
@@ -67,7 +68,7 @@ def curves(result: Comparison) -> list[Panel]:
         def draw(axis: Any) -> None:
             for i, arm in enumerate(result.arms):
                 cell = result.cells[arm, task]
-                colour, dash = _look(i)
+                colour, dash = look(i)
                 counts = None if cell.curve_episodes is None else [cell.curve_episodes]
                 found = st.bootstrap(st.mean, [cell.curve.T], counts, draws=st.DRAWS // 2)
                 for seed in cell.curve:
@@ -101,8 +102,10 @@ def aggregates(result: Comparison) -> list[Panel]:
     return panels
 
 
-def _look(arm: int) -> tuple[str, Any]:
-    return COLOURS[arm % len(COLOURS)], DASHES[arm % len(DASHES)]
+def look(arm: int) -> tuple[str, Any]:
+    """The colour and dashes of an arm: no two of the first 32 arms have both in common."""
+    again, colour = divmod(arm, len(COLOURS))
+    return COLOURS[colour], DASHES[(arm + again) % len(DASHES)]
 
 
 def _relative(width: float) -> float:
@@ -129,7 +132,7 @@ def _intervals(axis: Any, result: Comparison) -> None:
     markers = {"IQM": "o", "mean": "D", "median": "s"}
     for i, arm in enumerate(result.arms):
         for j, (name, interval) in enumerate(result.aggregates[arm].items()):
-            _whisker(axis, i + 0.26 * (j - 1), interval, _look(i)[0], markers[name])
+            _whisker(axis, i + 0.26 * (j - 1), interval, look(i)[0], markers[name])
     for name, marker in markers.items():
         axis.plot([], [], marker, color=INK, label=name)
     axis.set(
@@ -145,7 +148,7 @@ def _intervals(axis: Any, result: Comparison) -> None:
 def _improvement(axis: Any, result: Comparison) -> None:
     axis.axvline(0.5, color=INK, linewidth=1, linestyle=(0, (2, 2)))
     for i, pair in enumerate(result.pairs):
-        _whisker(axis, i, pair.improvement, _look(result.arms.index(pair.better))[0])
+        _whisker(axis, i, pair.improvement, look(result.arms.index(pair.better))[0])
     named = [f"{pair.better}\nover {pair.other}" for pair in result.pairs]
     axis.set(yticks=range(len(named)), yticklabels=named, ylim=(len(named) - 0.4, -0.6), xlim=(-0.03, 1.03))
     axis.set_xlabel("0.5 is no difference")
@@ -156,7 +159,7 @@ def _profile(axis: Any, result: Comparison) -> None:
     scores = np.concatenate([each for arm in result.arms for each in result.scores(arm)])
     thresholds = np.linspace(min(0, scores.min()), max(1, scores.max()), 101)
     for i, arm in enumerate(result.arms):
-        colour, dash = _look(i)
+        colour, dash = look(i)
         found = st.profile_interval(result.scores(arm), thresholds)
         axis.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
         axis.plot(thresholds, found.value, color=colour, linestyle=dash, label=arm)
@@ -166,7 +169,7 @@ def _profile(axis: Any, result: Comparison) -> None:
 def _efficiency(axis: Any, result: Comparison) -> None:
     same = len(set(result.budgets)) == 1
     for i, arm in enumerate(result.arms):
-        colour, dash = _look(i)
+        colour, dash = look(i)
         shares, found = result.efficiency(arm)
         x = shares * result.budgets[0] if same else 100 * shares
         axis.fill_between(x, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
@@ -206,7 +209,10 @@ def save(panels: list[Panel], stem: Path) -> list[Path]:
             axis.set_title(panel.title)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
-        if not axes.flat[0].get_legend() and axes.flat[0].get_legend_handles_labels()[1]:
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        if len(labels) > INSIDE:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * columns))
+        elif labels and not axes.flat[0].get_legend():
             axes.flat[0].legend()
         try:
             for file in files:
