@@ -1,7 +1,7 @@
 """Writes phalanx/references/*.json from the finished runs of experiments.
 
 phalanx experiment experiments/references.toml
-python benchmarks/references.py experiments/references.toml [--out results/experiments/references]
+python benchmarks/references.py experiments/references.toml [--out FOLDER] [--only ARM ENV]
 """
 
 import argparse
@@ -17,12 +17,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path, help="an experiment file")
     parser.add_argument("--out", type=Path, help="where its runs are")
+    parser.add_argument("--only", nargs=2, metavar=("ARM", "ENV"), help="only this run")
     args = parser.parse_args()
     for cell in experiment.read(args.file, args.out).cells:
+        if args.only and args.only != [cell.arm, cell.env]:
+            continue
         if cell.state != "done":
             print(f"{cell.name} is not done")
             continue
-        path = registry.ROOT / "references" / f"{cell.arm}-{cell.env.replace('/', '-')}.json"
+        path = registry.ROOT / "references" / f"{cell.algorithm}-{cell.env.replace('/', '-')}.json"
         path.write_text(json.dumps(reproduce.describe(cell, compare.read(cell.folder)), indent=1) + "\n")
         print(path)
 

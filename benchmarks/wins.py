@@ -131,7 +131,7 @@ PLANS = {
         QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 5 --eval-every 1e5 --save-every 6e5"
     ),
     "value_largest": Plan(
-        QMIX, "27m_vs_30m", f"{QUARTER} --steps 4e6 --seeds 5 --eval-every 5e5 --save-every 4e6"
+        QMIX, "27m_vs_30m", f"{QUARTER} --steps 2.5e6 --seeds 5 --eval-every 2.5e5 --save-every 2.5e6"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,
@@ -140,7 +140,7 @@ PLANS = {
         "--eval-every 1e5 --save-every 1e6",
     ),
     "pymarl": Plan(PYMARL, "3m 5m_vs_6m MMM2", "--seeds 3 --eval-every 1e5 --save-every 2.05e6"),
-    "pymarl2": Plan(PYMARL2, "3m 5m_vs_6m MMM2", "--seeds 3 --eval-every 5e5 --save-every 1e7"),
+    "pymarl2": Plan(PYMARL2, "3m 5m_vs_6m MMM2", "--steps 3e6 --seeds 3 --eval-every 2e5 --save-every 3e6"),
     "ippo": Plan(IPPO, "8m 2s3z MMM", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"),
     "ippo_long": Plan(
         IPPO,
@@ -166,7 +166,9 @@ PLANS = {
         QMIX_LARGE_BATCH, "v2_terran_10_vs_10 v2_protoss_10_vs_10 v2_zerg_10_vs_10", f"{HALF} {V2}"
     ),
     "v2_value_11": Plan(
-        QMIX_LARGE_BATCH, "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11", f"{HALF} {V2}"
+        QMIX_LARGE_BATCH,
+        "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11",
+        f"{HALF} --steps 3e6 --seeds 5 --eval-every 5e5 --save-every 3e6",
     ),
     "v2_value_20": Plan(QMIX_LARGE_BATCH, "v2_zerg_20_vs_20", f"{QUARTER} {V2_SHORT}"),
     "v2_value_23": Plan(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -21,7 +22,7 @@ WINS = HERE / "data" / "battle_wins.json"
 CROSSPLAY = HERE / "data" / "crossplay.json"
 SEARCH = HERE / "data" / "mappo_search.json"
 PUBLISHED = HERE / "data" / "published.json"
-DISTIL = HERE / "data" / "distil.json"
+STUDIES = ("sharing", "distil", "qmix", "coma_switch", "coma_particles")
 VALUE_RETURNS = HERE / "data" / "value_returns.json"
 AGREES = 5  # points between two medians that count as agreement
 OTHERS = (
@@ -360,21 +361,33 @@ def _beside(row: dict[str, Any]) -> list[str]:
     return [*_outcome(row), " / ".join(known) or "-", _verdict(row, published), str(row["seconds"])]
 
 
-def distil() -> str:
-    """What distillation buys, by `benchmarks/distil.py`: each cell a mean over seeds."""
-    cells = {(row["map"], row["plan"], row["arm"]): row for row in json.loads(DISTIL.read_text())}
-    arms = ["distil", "dual", "mappo_ns", "mappo"]
-    rows = [
-        [f"`{where}`", rate.removeprefix("lr ")] + [_earned_by(cells[where, rate, arm]) for arm in arms]
-        for where in ("3m", "2s_vs_1sc", "2m_vs_1z")
-        for rate in ("lr 3e-4", "lr 5e-4")
-    ]
-    return table(["battle", "learning rate", *arms], rows)
+def study(name: str) -> str:
+    """What an experiment found (`benchmarks/studies.py`): every seed, how stable arms are, and verdicts."""
+    data = json.loads((HERE / "data" / "studies" / f"{name}.json").read_text(encoding="utf-8"))
+    rows = {(row["arm"], row["task"]): row for row in data["rows"]}
+    arms, tasks = (list(dict.fromkeys(key)) for key in zip(*rows, strict=True))
+    lines = []
+    for arm in arms:
+        here = [rows[arm, task] for task in tasks]
+        scale = 100 if all(metric.endswith("win_rate") for metric in data["metric"].values()) else 1
+        spread, drop = (
+            f"{scale * mean(row[key] for row in here):.{scale == 1:d}f}" for key in ("spread", "drop")
+        )
+        lines.append([arm, *map(_studied, here), spread, drop])
+    seconds, devices = sum(row["seconds"] for row in data["rows"]), {row["device"] for row in data["rows"]}
+    made = f"{len(rows)} runs on {', '.join(sorted(devices))}: {seconds / 60:.0f} minutes, added up."
+    head = ["arm", *(f"`{task}`" for task in tasks), "spread", "drop"]
+    said = [f"- {text.replace('no diff', 'No diff')}." for text in (*data["verdicts"], *data["notes"])]
+    return "\n".join([table(head, lines), "", *said, "", made])
 
 
-def _earned_by(row: dict[str, Any]) -> str:
-    spread = f"{mean(row['returns']):.2f} ({min(row['returns']):.2f} to {max(row['returns']):.2f})"
-    return f"{100 * mean(row['wins']):.0f} % wins, {spread}"
+def _studied(row: dict[str, Any]) -> str:
+    if not any(row["solved"]):
+        wins = all(0 <= score <= 1 for score in row["scores"])
+        return _percents(row["scores"]) if wins else ", ".join(f"{score:.1f}" for score in row["scores"])
+    never = float("inf")
+    steps = median(never if step is None else step for step in row["solved"])
+    return _percents(row["scores"]) + (f"<br>90 % at {steps / 1e6:.2f}M" if steps < never else "")
 
 
 def values() -> str:
@@ -386,6 +399,38 @@ def values() -> str:
         [*head, "published", "verdict", "seconds"],
         [[f"`{row['map']}`", f"`{row['arm']}`", str(row["rules"]), *_beside(row)] for row in rows],
     )
+
+
+def pymarl() -> str:
+    """QMIX with the settings of PyMARL and of PyMARL2, as they are."""
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in ("pymarl", "pymarl2")]
+    return table(
+        [
+            "battle",
+            "preset",
+            "steps a seed",
+            "wins % of each seed",
+            "median",
+            "90 % of evaluations at",
+            "seconds",
+        ],
+        [
+            [
+                f"`{row['map']}`",
+                f"`{row['plan']}`",
+                _steps(row),
+                _percents(row["wins"]),
+                f"{100 * median(row['wins']):.0f}",
+                ", ".join(_first(row["steps"], curve) for curve in row["curves"]),
+                str(row["seconds"]),
+            ]
+            for row in sorted(rows, key=lambda row: (row["map"], row["plan"]))
+        ],
+    )
+
+
+def _first(steps: list[int], curve: list[float]) -> str:
+    return next((f"{step / 1e6:.1f}M" for step, wins in zip(steps, curve, strict=True) if wins >= 0.9), "-")
 
 
 def value_returns() -> str:
@@ -421,11 +466,12 @@ PAGES = {
         "v2": v2,
         "many starts": many_starts,
         "others": others,
-        "distil": distil,
         "values": values,
+        "pymarl": pymarl,
         "value returns": value_returns,
     },
     "search.md": {"search": search},
+    "studies.md": {name: partial(study, name) for name in STUDIES},
     "opponents.md": {
         "crossplay": crossplay,
         "tag": lambda: predators("mpe/simple_tag"),
