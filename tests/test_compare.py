@@ -12,8 +12,9 @@ from phalanx import cli
 from phalanx.config import toml_value
 from phalanx.errors import PhalanxError
 from phalanx.report.compare import compare, label, marl_eval, read
+from phalanx.report.compare.model import Cell
 from phalanx.report.comparison import html
-from phalanx.report.figures import look
+from phalanx.report.figures import limits, look
 
 STEPS = np.arange(0, 11) * 50_000
 
@@ -255,6 +256,18 @@ def test_no_two_of_many_arms_look_the_same(tmp_path):
     page = html(say(*nine), "phalanx compare ...")
     rings = re.findall(r'class="dot again"></i>(\w+)', page)
     assert set(rings) == {"algorithm8"}, "the ninth has the first one's colour, in a ring"
+
+
+def test_untrained_teams_do_not_hide_the_curves():
+    steps = np.arange(0, 110, 10)
+    learns = np.array([[-1000.0, -40, -38, -36, -34, -32, -30, -28, -26, -24, -20]])
+    low, high = limits([Cell([], [0], learns[:, -1], steps, learns)])
+    assert -58 < low < -56, "as much room below as the curve needs, not down to -1000"
+    assert -20 < high < -17
+    steady = np.full((1, 11), 5.0)
+    low, high = limits([Cell([], [0], steady[:, -1], steps, steady)])
+    assert low < 5 < high
+    assert limits([Cell([], [0], steady[:, -1], steps, np.full((1, 11), np.nan))]) == (0.0, 1.0)
 
 
 def test_the_page_needs_nothing_from_outside_and_escapes_names(two):

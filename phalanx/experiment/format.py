@@ -71,11 +71,7 @@ def _require_sound(tables: Mapping[str, Mapping[str, Any]]) -> None:
         raise PhalanxError('it names no environments: [experiment] needs a line such as envs = ["switch/2"]')
     if not arms:
         raise PhalanxError("it names no arms: every arm is a table [arms.NAME]")
-    if any("algorithm" in part for part in (tables["all"], *tables["on"].values()) if isinstance(part, Mapping)):
-        raise PhalanxError("algorithm belongs to an arm: write it in [arms.NAME], not in [all] or [on]")
-    for arm, given in arms.items():
-        if not isinstance(given, Mapping) or not isinstance(given.get("algorithm"), str):
-            raise PhalanxError(f'[arms.{arm}] must say algorithm = "mappo" or another')
+    _require_parts(tables)
     for env in tables["on"]:
         if env not in envs:
             raise PhalanxError(f"[on.{env!r}] is for an environment that is not in envs.{suggest(env, envs)}")
@@ -85,6 +81,19 @@ def _require_sound(tables: Mapping[str, Mapping[str, Any]]) -> None:
         if task not in envs or not (isinstance(pair, list) and len(pair) == 2 and pair[0] < pair[1]):
             line = f"{json.dumps(envs[0])} = [0, 20]"
             raise PhalanxError(f"[bounds] holds lines such as {line}, the lower first")
+
+
+def _require_parts(tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Every part is a table, as is its `env`; every arm has an algorithm, and no other part has one."""
+    arms = {f"[arms.{name}]": part for name, part in tables["arms"].items()}
+    others = {"[all]": tables["all"], **{f"[on.{env!r}]": part for env, part in tables["on"].items()}}
+    for name, part in {**others, **arms}.items():
+        if not isinstance(part, Mapping) or not isinstance(part.get("env", {}), Mapping):
+            raise PhalanxError(f"{name} must be a table of options, and env in it one too")
+        if name in arms and not isinstance(part.get("algorithm"), str):
+            raise PhalanxError(f'{name} must say algorithm = "mappo" or another')
+        if name in others and "algorithm" in part:
+            raise PhalanxError(f"algorithm belongs to an arm: write it in [arms.NAME], not in {name}")
 
 
 def _require_known(about: Mapping[str, Any]) -> None:

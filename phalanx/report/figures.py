@@ -13,6 +13,7 @@ import numpy as np
 from phalanx.errors import PhalanxError
 from phalanx.report import statistics as st
 from phalanx.report.compare import KINDS, Comparison
+from phalanx.report.compare.model import Cell
 from phalanx.report.plots import COLOURS, thousands
 
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))  # arms differ also for who sees no colours
@@ -79,10 +80,24 @@ def curves(result: Comparison) -> list[Panel]:
             axis.xaxis.set_major_formatter(thousands)
             if result.metric[task].endswith("win_rate"):
                 axis.set_ylim(-0.03, 1.03)
+            else:
+                axis.set_ylim(*limits([result.cells[arm, task] for arm in result.arms]))
 
         return Panel(task, draw)
 
     return [panel(task) for task in result.tasks]
+
+
+def limits(cells: list[Cell]) -> tuple[float, float]:
+    """Limits of returns. Untrained teams that are far off lie outside, or nothing else could be seen."""
+    every = np.concatenate([cell.curve.ravel() for cell in cells])
+    later = np.concatenate([cell.curve[:, cell.steps > cell.steps[-1] / 10].ravel() for cell in cells])
+    every, later = every[np.isfinite(every)], later[np.isfinite(later)]
+    if not len(later):
+        return 0.0, 1.0
+    low, high = later.min(), later.max()
+    room = max(high - low, 1e-3 * abs(high), 1e-6)
+    return max(every.min(), low - room) - room / 15, min(every.max(), high + room) + room / 15
 
 
 def aggregates(result: Comparison) -> list[Panel]:
