@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.envs.battle.env import Battle
+from phalanx.envs.battle.env import RULES, Battle
 from phalanx.envs.battle.scenarios import SCENARIOS
 from phalanx.envs.battle.units import LIBERTY, LOTV, UnitType, unit_types
 from phalanx.registry import envs, make_env
@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 SCRIPTED = HERE / "data" / "battle_scripted.json"
 RETURNS = HERE / "data" / "mpe_returns.json"
 WINS = HERE / "data" / "battle_wins.json"
+YARDSTICKS = HERE / "data" / "yardsticks.json"
 CROSSPLAY = HERE / "data" / "crossplay.json"
 SEARCH = HERE / "data" / "mappo_search.json"
 PUBLISHED = HERE / "data" / "published.json"
@@ -137,6 +138,32 @@ def scripted() -> str:
     ]
     head = ["battle", "random wins %", "return", "steps", "heuristic wins %", "return", "steps"]
     return "\n".join([table(head, []), *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def yardsticks() -> str:
+    """How well teams fight that do not learn, beside those that do."""
+    teams = ("nearest", "focus", "kite", "plan")
+    trained: dict[tuple[str, str], list[float]] = {}
+    for row in json.loads(WINS.read_text()):
+        key = row["arm"].removesuffix("_signed"), row["map"]
+        if row["rules"] == RULES and "wins" in row:
+            trained[key] = max(trained.get(key, [0.0]), row["wins"], key=median)
+
+    def best(algorithm: str, where: str) -> str:
+        wins = trained.get((algorithm, where))
+        return f"{100 * median(wins):.0f}, best seed {100 * max(wins):.0f}" if wins else "-"
+
+    return table(
+        ["battle", *(f"`{team}`" for team in teams), "MAPPO", "QMIX"],
+        [
+            [
+                f"`{where}`",
+                *(f"{100 * found[team]['wins']:.0f}" if team in found else "-" for team in teams),
+                *(best(algorithm, where) for algorithm in ("mappo", "qmix")),
+            ]
+            for where, found in json.loads(YARDSTICKS.read_text())["battles"].items()
+        ],
+    )
 
 
 def worlds() -> str:
@@ -478,7 +505,14 @@ PAGES = {
         "adversary": lambda: predators("mpe/simple_adversary"),
         "best response": best_response,
     },
-    "battle.md": {"units": units, "lotv": lotv, "maps": maps, "v2": drawn_maps, "scripted": scripted},
+    "battle.md": {
+        "units": units,
+        "lotv": lotv,
+        "maps": maps,
+        "v2": drawn_maps,
+        "scripted": scripted,
+        "yardsticks": yardsticks,
+    },
     "mpe.md": {"worlds": worlds, "returns": returns},
 }
 
