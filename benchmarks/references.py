@@ -19,9 +19,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where its runs are")
     parser.add_argument("--only", nargs=2, metavar=("ARM", "ENV"), help="only this run")
     args = parser.parse_args()
-    for cell in experiment.read(args.file, args.out).cells:
-        if args.only and args.only != [cell.arm, cell.env]:
-            continue
+    cells = experiment.read(args.file, args.out).cells
+    if args.only:
+        cells = [cell for cell in cells if args.only == [cell.arm, cell.env]]
+    if not cells or len({(cell.algorithm, cell.env) for cell in cells}) < len(cells):
+        parser.error("no such run" if not cells else "two arms have the same algorithm: use --only")
+    for cell in cells:
         if cell.state != "done":
             print(f"{cell.name} is not done")
             continue

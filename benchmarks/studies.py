@@ -1,6 +1,6 @@
 """The studies of docs/studies.md: trains the runs of each experiment and compares its arms.
 
-    python benchmarks/studies.py [NAME ...] [--jobs 4] [--out results/experiments]
+    python benchmarks/studies.py NAME ... [--jobs 4] [--out results/experiments]
 
 A study is an experiment file, `experiments/NAME.toml`. What `phalanx compare` says of it is written to
 docs/data/studies/NAME.json, its learning curves to docs/images/study_NAME.png. Finished runs are not made
@@ -20,7 +20,6 @@ from phalanx.report import compare
 
 ROOT = Path(__file__).parent.parent
 SOLVED = 0.9  # wins of an evaluation
-STUDIES = ("sharing", "distil", "qmix", "coma_switch", "coma_particles")
 
 
 def phalanx(*words: str) -> None:
@@ -30,7 +29,7 @@ def phalanx(*words: str) -> None:
 
 
 def solved(rows: list[dict[str, Any]]) -> list[int | None]:
-    """The env steps after which each seed first wins most evaluation episodes; None: it never does."""
+    """The env steps after which each seed first wins 90 % of evaluation episodes; None: it never does."""
     first: dict[int, int | None] = {row["seed"]: None for row in rows}
     for row in rows:
         if row.get("eval/win_rate", 0.0) >= SOLVED and first[row["seed"]] is None:
@@ -52,7 +51,7 @@ def summary(file: Path, runs: Path) -> dict[str, Any]:
                 "arm": cell.arm,
                 "task": cell.env,
                 "scores": [round(score, 4) for score in scores[cell.arm, cell.env]],
-                **{key: round(stable[cell.arm, cell.env][key], 4) for key in ("spread", "drop")},
+                **{key: stable[cell.arm, cell.env][key] for key in ("spread", "drop")},
                 "solved": solved(run.rows),
                 "command": facts["command"].split(" --out ")[0],
                 **{key: facts[key] for key in ("seconds", "device", "env_version", "git")},
@@ -64,7 +63,7 @@ def summary(file: Path, runs: Path) -> dict[str, Any]:
 def main() -> None:
     """Make the runs of each study and write down what came of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("names", nargs="*", default=STUDIES, help=f"default: {' '.join(STUDIES)}")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="studies: names of files in experiments/")
     parser.add_argument("--jobs", default="1", help="runs at a time")
     parser.add_argument("--out", type=Path, default=Path("results/experiments"))
     args = parser.parse_args()

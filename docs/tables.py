@@ -393,25 +393,26 @@ def study(name: str) -> str:
     data = json.loads((HERE / "data" / "studies" / f"{name}.json").read_text(encoding="utf-8"))
     rows = {(row["arm"], row["task"]): row for row in data["rows"]}
     arms, tasks = (list(dict.fromkeys(key)) for key in zip(*rows, strict=True))
+    kinds = {metric.endswith("win_rate") for metric in data["metric"].values()}
+    wins = kinds == {True}
+    if len(kinds) > 1:
+        raise SystemExit(f"{name}: win rates and returns have no common spread")
+    cell = _studied_wins if wins else lambda row: ", ".join(f"{score:.1f}" for score in row["scores"])
     lines = []
     for arm in arms:
         here = [rows[arm, task] for task in tasks]
-        scale = 100 if all(metric.endswith("win_rate") for metric in data["metric"].values()) else 1
-        spread, drop = (
-            f"{scale * mean(row[key] for row in here):.{scale == 1:d}f}" for key in ("spread", "drop")
-        )
-        lines.append([arm, *map(_studied, here), spread, drop])
+        stable = [mean(row[key] for row in here) for key in ("spread", "drop")]
+        shown = [f"{100 * x:.0f}" if wins else f"{x:.1f}" for x in stable]
+        lines.append([arm, *map(cell, here), *shown])
     seconds, devices = sum(row["seconds"] for row in data["rows"]), {row["device"] for row in data["rows"]}
     made = f"{len(rows)} runs on {', '.join(sorted(devices))}: {seconds / 60:.0f} minutes, added up."
     head = ["arm", *(f"`{task}`" for task in tasks), "spread", "drop"]
-    said = [f"- {text.replace('no diff', 'No diff')}." for text in (*data["verdicts"], *data["notes"])]
+    said = [f"- {text.replace('no diff', 'No diff')}." for text in data["verdicts"]]
+    said += [f"- Note: {text}." for text in data["notes"]]
     return "\n".join([table(head, lines), "", *said, "", made])
 
 
-def _studied(row: dict[str, Any]) -> str:
-    if not any(row["solved"]):
-        wins = all(0 <= score <= 1 for score in row["scores"])
-        return _percents(row["scores"]) if wins else ", ".join(f"{score:.1f}" for score in row["scores"])
+def _studied_wins(row: dict[str, Any]) -> str:
     never = float("inf")
     steps = median(never if step is None else step for step in row["solved"])
     return _percents(row["scores"]) + (f"<br>90 % at {steps / 1e6:.2f}M" if steps < never else "")

@@ -267,6 +267,8 @@ def test_untrained_teams_do_not_hide_the_curves():
     steady = np.full((1, 11), 5.0)
     low, high = limits([Cell([], [0], steady[:, -1], steps, steady)])
     assert low < 5 < high
+    low, high = limits([Cell([], [0], steady[:, -1], steps[:1], np.array([[-5.0]]))])
+    assert low < -5 < high, "a run that has only begun"
     assert limits([Cell([], [0], steady[:, -1], steps, np.full((1, 11), np.nan))]) == (0.0, 1.0)
 
 

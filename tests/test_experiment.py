@@ -109,6 +109,7 @@ def test_a_preset_may_be_for_all_for_an_environment_or_for_an_arm(tmp_path):
         ("[all]", '[all]\nalgorithm = "mappo"', r"algorithm belongs to an arm.*not in \[all\]"),
         ("[all]", '[on]\n"debug/identity" = 3\n[all]', r"\[on.'debug/identity'\] must be a table of options"),
         ("env = { time_limit = 20 }", "env = 3", "env in it one too"),
+        ("[all]", "[all]\npreset = 3", r"preset in \[all\] must be a name or FILE.toml, not 3"),
         ('[on."switch/2"]', '[on."switch/3"]', "is for an environment that is not in envs"),
         ("[all]", '[bounds]\n"switch/2" = [3, 1]\n[all]', "the lower first"),
     ],

@@ -90,6 +90,8 @@ def _require_parts(tables: Mapping[str, Mapping[str, Any]]) -> None:
     for name, part in {**others, **arms}.items():
         if not isinstance(part, Mapping) or not isinstance(part.get("env", {}), Mapping):
             raise PhalanxError(f"{name} must be a table of options, and env in it one too")
+        if not isinstance(part.get("preset", ""), str):
+            raise PhalanxError(f"preset in {name} must be a name or FILE.toml, not {part['preset']!r}")
         if name in arms and not isinstance(part.get("algorithm"), str):
             raise PhalanxError(f'{name} must say algorithm = "mappo" or another')
         if name in others and "algorithm" in part:

@@ -148,8 +148,9 @@ def _mark(result: Comparison, arm: str) -> str:
 
 
 def _named(result: Comparison, arm: str) -> str:
-    again = " again" * (result.arms.index(arm) >= len(figures.COLOURS))
-    return f'<span style="{_mark(result, arm)}"><i class="dot{again}"></i>{escape(arm)}</span>'
+    rounds = result.arms.index(arm) // len(figures.COLOURS)
+    dot = "dot again" if rounds % 2 else "dot"
+    return f'<span style="{_mark(result, arm)}"><i class="{dot}"></i>{escape(arm)}</span>'
 
 
 def _legend(result: Comparison) -> str:

@@ -93,8 +93,9 @@ def limits(cells: list[Cell]) -> tuple[float, float]:
     every = np.concatenate([cell.curve.ravel() for cell in cells])
     later = np.concatenate([cell.curve[:, cell.steps > cell.steps[-1] / 10].ravel() for cell in cells])
     every, later = every[np.isfinite(every)], later[np.isfinite(later)]
-    if not len(later):
+    if not len(every):
         return 0.0, 1.0
+    later = later if len(later) else every
     low, high = later.min(), later.max()
     room = max(high - low, 1e-3 * abs(high), 1e-6)
     return max(every.min(), low - room) - room / 15, min(every.max(), high + room) + room / 15
