@@ -131,7 +131,7 @@ PLANS = {
         QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 5 --eval-every 1e5 --save-every 6e5"
     ),
     "value_largest": Plan(
-        QMIX, "27m_vs_30m", f"{QUARTER} --steps 2.5e6 --seeds 5 --eval-every 2.5e5 --save-every 2.5e6"
+        QMIX, "27m_vs_30m", f"{QUARTER} --steps 4e6 --seeds 5 --eval-every 2.5e5 --save-every 4e6"
     ),
     "value_crowd": Plan(
         QMIX_STEADY,
