@@ -31,9 +31,9 @@ class Game(NamedTuple):
     """how many actions each agent has"""
 
 
-def ours(env: Any) -> Game:
-    """An environment of phalanx, or the one of this name."""
-    env = prepare(registry.make_env(env, {}) if isinstance(env, str) else env)
+def ours(name: str) -> Game:
+    """An environment of phalanx."""
+    env = prepare(registry.make_env(name, {}))
 
     def step(key, running, actions):
         running, seen = env.step(key, running, actions)

@@ -1,14 +1,14 @@
 """How fast MAPPO trains: the work of JaxMARL's `mappo_rnn_smax` on our `battle/3m`.
 
     python benchmarks/training.py [--jaxmarl CHECKOUT] [--envs 128 4096] [--seeds 1 8] [--repeats 3] [--parts]
-                                  [--precision float32 bfloat16] [--kernel]
+                                  [--precision float32 bfloat16]
 
 Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epochs of four minibatches.
 With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
 in the same run, call by call in turn, on its own simulation of the map; ratios are against it. It unrolls its
 gru over all 128 steps of a rollout, ours over chunks of `--chunk`, each from the memory that was held when it
-was played. Ours is timed with every `--precision`; `--kernel` steps its battles in one GPU kernel. `--parts`
-also says where the time of an update goes. Many seeds are trained with the first of `--envs` only.
+was played. Ours is timed with every `--precision`. `--parts` also says where the time of an update goes. Many
+seeds are trained with the first of `--envs` only.
 """
 
 import argparse
@@ -64,11 +64,10 @@ class Timed:
         return self.env_steps / self.seconds
 
 
-def our_setup(envs: int, seeds: int, env: str = "battle/3m", kernel: bool = False, **options):
+def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
     """A run with the sizes that are compared."""
     settings = {**SAME_WORK, "batch_steps": STEPS * envs, **options}
-    run = {"envs": envs, "seeds": seeds, "kernel": kernel}
-    layer = Layer("benchmark", {"algorithm": settings, "run": run})
+    layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": envs, "seeds": seeds}})
     resolved = merge(("mappo", env), registry.algorithm_config("mappo"), registry.env_options(env), [layer])
     return set_up(resolved, registry.make_env(env, resolved.env))
 
@@ -183,14 +182,14 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=8, help="steps that our gru is unrolled for")
     parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
     parser.add_argument("--parts", action="store_true", help="say where the time of an update goes")
-    parser.add_argument("--kernel", action="store_true", help="step our battles in one GPU kernel")
     args = parser.parse_args()
-    options = {"chunk": args.chunk, "kernel": args.kernel}
     cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'MAPPO, gru 128, on 3m':<42} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for envs, seeds in cases:
-        runs = {each: ours(envs, seeds, args.updates, precision=each, **options) for each in args.precision}
+        runs = {
+            each: ours(envs, seeds, args.updates, chunk=args.chunk, precision=each) for each in args.precision
+        }
         peer = jaxmarl(args.jaxmarl, envs, seeds, args.updates) if args.jaxmarl else None
         take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
         for precision, run in runs.items():
@@ -202,7 +201,7 @@ def main() -> None:
             print(f"  {name:<40} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
     if args.parts:
         for envs in args.envs:
-            parts(envs, args.repeats, **options)
+            parts(envs, args.repeats, chunk=args.chunk)
     print(f"\n{load()} at the end")
 
 

@@ -157,7 +157,6 @@ def resume(
     env: AnyEnv | None = None,
     checkpoint: str | None = None,
     devices: int | str | None = None,
-    kernel: bool | None = None,
     workers: int | None = None,
     worker_python: str | None = None,
     step_timeout: float | None = None,
@@ -169,13 +168,12 @@ def resume(
     The result equals a run that had this budget from the start. If learning rates decay over the budget this
     is impossible and an error; with `lr_horizon` set to the old budget they stay at their final values, if
     these are above 0. `checkpoint` names one in the run's `checkpoints/` (default: the newest). `devices`,
-    `kernel`, `workers`, `worker_python` and `step_timeout` replace those of the run. Its results do not
-    depend on workers; on another number of devices, or without the kernel, sums are rounded differently.
+    `workers`, `worker_python` and `step_timeout` replace those of the run. Its results do not depend on
+    workers; on another number of devices sums are rounded differently.
     """
     started = time.monotonic()
     where = {"workers": workers, "worker_python": worker_python, "step_timeout": step_timeout}
-    where |= {"devices": devices, "kernel": kernel}
-    where = {name: value for name, value in where.items() if value is not None}
+    where = {name: value for name, value in {**where, "devices": devices}.items() if value is not None}
     schedule = {
         "run": where | ({"steps": steps} if steps is not None else {}),
         "algorithm": {"lr_horizon": lr_horizon} if lr_horizon is not None else {},

@@ -71,7 +71,6 @@ class RunConfig:
         at_most=4096,
         words={"all": 0},
     )
-    kernel: bool = option(False, "step a small battle in one GPU kernel: faster, but slower to compile")
     eval_every: int | None = option(None, "env steps between evaluations (default: steps / 20)", at_least=1)
     eval_episodes: int = option(32, "greedy episodes per evaluation, for each seed", at_least=1)
     final_episodes: int = option(

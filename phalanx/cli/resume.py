@@ -1,7 +1,5 @@
 """`phalanx resume`: continue a stopped run."""
 
-from argparse import BooleanOptionalAction
-
 from phalanx.cli.parsing import Parser, add_hosts, add_placement, placement_options, require_run, whole_number
 
 
@@ -22,9 +20,6 @@ def run(words: list[str]) -> int:
         "--checkpoint", metavar="NAME", help="a checkpoint in RUN/checkpoints (default: the newest)"
     )
     parser.add_argument("--devices", metavar="INT|all", help="devices that share the run from now on")
-    parser.add_argument(
-        "--kernel", action=BooleanOptionalAction, help="step battles in one GPU kernel from now on, or not"
-    )
     add_placement(parser)
     add_hosts(parser)
     args = parser.parse(words)
@@ -34,6 +29,6 @@ def run(words: list[str]) -> int:
 
     if args.hosts:
         hosts.join(args.hosts)
-    where = {"devices": args.devices, "kernel": args.kernel, **placement_options(args)}
+    where = {"devices": args.devices, **placement_options(args)}
     api.resume(args.run, steps, lr_horizon=lr_horizon, checkpoint=args.checkpoint, **where)
     return 0

@@ -12,25 +12,22 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from phalanx.ops import kernels
 from phalanx.ops.parts import by_part
 from phalanx.types import Array, PyTree
 
 MANY_PAIRS = 2**24  # on an H200, 57 units in 8,192 environments: 135 against 221 us a loop
 
 
-def batch_last(fn: Callable[..., Any], kernel: bool = False) -> Callable[..., Any]:
+def batch_last(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Let `fn`, written for arrays with one trailing batch axis (..., B), be called without it.
 
     The result takes and returns arrays without a batch axis; under `vmap`, however deep, all batch
-    axes are joined into the one that `fn` sees. With `kernel` it is one GPU kernel, for batches that
-    have a multiple of 32 entries.
+    axes are joined into the one that `fn` sees.
     """
 
     @custom_vmap
     def joined(*args: PyTree) -> PyTree:
-        fits = kernel and jax.tree.leaves(args)[0].shape[-1] % kernels.WIDTH == 0
-        return (kernels.in_one_kernel(fn) if fits else fn)(*args)
+        return fn(*args)
 
     @joined.def_vmap
     def _(size: int, batched: list[PyTree], *args: PyTree) -> tuple[PyTree, PyTree]:

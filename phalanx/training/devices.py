@@ -14,7 +14,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from phalanx import device, hosts
-from phalanx.envs.battle.env import Battle
 from phalanx.errors import PhalanxError
 from phalanx.ops.parts import ENVS, SEEDS
 from phalanx.training.collectors.base import over_seeds
@@ -140,13 +139,9 @@ def lay_out(loop: Loop, wanted: int) -> Layout:
                 f"devices={wanted}: a run on several hosts has all their devices; leave it out"
             )
         wanted = ALL
-    collector = loop.collector
-    kernel = isinstance(collector.env, Battle) and collector.env.kernel
-    if kernel and (wanted != 1 or device.first().platform == "cpu"):
-        have = f"devices={wanted or 'all'}" if wanted != 1 else device.describe()
-        raise PhalanxError(f"kernel needs one GPU, and this is {have}: use --no-kernel")
     if wanted == 1:
         return ONE
+    collector = loop.collector
     if not isinstance(collector, Compiled):
         raise PhalanxError(
             f"devices={wanted or 'all'} is for compiled environments, and {collector.spec.name} is a Python "

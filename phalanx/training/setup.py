@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from phalanx import device, registry
 from phalanx.algorithms.base import Algorithm, AlgorithmConfig, NetworkSummary
 from phalanx.algorithms.shared.normalised import build
@@ -22,8 +19,6 @@ from phalanx.envs.sides import HostedSide, OneSide, Side
 from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.opponents.make import Load, learners_env, opponents_of, side_of, yardstick
-from phalanx.ops import kernels
-from phalanx.ops.rows import Unsupported
 from phalanx.report.console import table
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
@@ -84,8 +79,6 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
     `load` loads a team that plays the other side.
     """
     run = resolved.run
-    if run.kernel and (run.opponent or run.opponent_algorithm):
-        raise PhalanxError("kernel is for battles against the script, without an opponent: leave it out")
     env = _placed(env, run, resolved.origins["run"])
     side = _learning_side(run, env)
     if side is not None:
@@ -96,8 +89,7 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
         parts = _make_parts_with_opponents(cls, resolved.algorithm, env, side, run, load)
     else:
         make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
-        trained = _with_kernel(run, env) if run.kernel else env
-        parts = make(cls, resolved.algorithm, env, trained, run.envs, run.seeds, run.eval_episodes)
+        parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
         _require_sizes(run, parts.algorithm)
     parts.algorithm.check(run.envs)
     require_learning(parts.algorithm.optimisers, run.steps)
@@ -153,37 +145,13 @@ class Parts(NamedTuple):
 
 
 def _make_parts(
-    cls: type[Algorithm],
-    config: Any,
-    env: Env | HostSource,
-    trained: Env | HostSource,
-    envs: int,
-    seeds: int,
-    eval_episodes: int,
+    cls: type[Algorithm], config: Any, env: Env | HostSource, envs: int, seeds: int, eval_episodes: int
 ) -> Parts:
-    """`trained` is the environment that training steps, `env` that of evaluations."""
     algorithm = build(cls, config, policy_spec(env.spec, **config.inputs))
-    collector = collector_for(trained, algorithm, envs, seeds)
-    if trained is env and isinstance(collector, Compiled) and collector.opponents is None:
+    collector = collector_for(env, algorithm, envs, seeds)
+    if isinstance(collector, Compiled) and collector.opponents is None:
         return Parts(algorithm, Loop(collector), collector.with_sizes(eval_episodes, seeds))
     return Parts(algorithm, Loop(collector), _evaluation(env, algorithm, envs, seeds, eval_episodes))
-
-
-def _with_kernel(run: RunConfig, env: Env | HostSource) -> Battle:
-    """The battle that training steps in one GPU kernel; evaluations are too short to compile another one."""
-    if not isinstance(env, Battle):
-        raise PhalanxError(f"kernel is for battles, and {run.env} is none: leave it out")
-    if run.envs % kernels.WIDTH:
-        more = -(-run.envs // kernels.WIDTH) * kernels.WIDTH
-        raise PhalanxError(f"kernel needs a multiple of {kernels.WIDTH} environments: use envs={more}")
-    env = dataclasses.replace(env, kernel=True)
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), kernels.WIDTH))
-    actions = jax.ShapeDtypeStruct((kernels.WIDTH, env.spec.n_agents), jnp.int32)
-    try:
-        jax.eval_shape(jax.vmap(env.step), keys, jax.eval_shape(jax.vmap(env.reset), keys)[0], actions)
-    except Unsupported as error:
-        raise PhalanxError(f"kernel is for small battles, and {run.env} has {error}: leave it out") from None
-    return env
 
 
 def _evaluation(

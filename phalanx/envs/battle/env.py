@@ -92,7 +92,6 @@ class Battle(Env):
     start_seed: int = option(0, "seed of the random initial states", at_least=0)
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
-    kernel: bool = False  # whether a step of many environments is one GPU kernel
 
     def __post_init__(self) -> None:
         if self.starts == 1 and self.start_seed:
@@ -201,7 +200,8 @@ class Battle(Env):
     def _first(self) -> tuple[BattleState, View]:
         """All initial states and their first observations, (P, ...), computed once.
 
-        In a thread of its own, where it is compiled and run at once though the caller may be tracing.
+        This runs in a separate thread, because the caller may be tracing a program; in the thread it is
+        compiled and run at once.
         """
 
         def make() -> tuple[BattleState, View]:
@@ -248,7 +248,7 @@ class Battle(Env):
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
         noise = draws.uniform(key, self._noise)
-        state, view, reward, terminated, info = batch_last(self._play, self.kernel)(state, actions, noise)
+        state, view, reward, terminated, info = batch_last(self._play)(state, actions, noise)
         return state, self._timestep(view, reward, terminated, info)
 
     @property
