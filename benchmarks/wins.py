@@ -141,6 +141,12 @@ PLANS = {
     ),
     "pymarl": Plan(PYMARL, "3m 5m_vs_6m MMM2", "--seeds 3 --eval-every 1e5 --save-every 2.05e6"),
     "pymarl2": Plan(PYMARL2, "3m 5m_vs_6m MMM2", "--steps 3e6 --seeds 3 --eval-every 2e5 --save-every 3e6"),
+    "pymarl2_6h": Plan(  # what pymarl2 changes for this map, and eight times as many environments and steps
+        PYMARL2,
+        "6h_vs_8z",
+        "--epsilon-steps 500000 --td-lambda 0.3 --envs 64 --batch-steps 3200 --gradient-steps 8 "
+        "--steps 4e6 --seeds 5 --eval-every 2.5e5 --save-every 4e6",
+    ),
     "ippo": Plan(IPPO, "8m 2s3z MMM", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"),
     "ippo_long": Plan(
         IPPO,

@@ -431,7 +431,7 @@ def values() -> str:
 
 def pymarl() -> str:
     """QMIX with the settings of PyMARL and of PyMARL2, as they are."""
-    rows = [row for row in json.loads(WINS.read_text()) if row["plan"] in ("pymarl", "pymarl2")]
+    rows = [row for row in json.loads(WINS.read_text()) if row["plan"].startswith("pymarl")]
     return table(
         [
             "battle",
@@ -459,6 +459,30 @@ def pymarl() -> str:
 
 def _first(steps: list[int], curve: list[float]) -> str:
     return next((f"{step / 1e6:.1f}M" for step, wins in zip(steps, curve, strict=True) if wins >= 0.9), "-")
+
+
+def cost() -> str:
+    """How long the runs of each table took, on each device."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in json.loads(WINS.read_text()):
+        of = sums.setdefault((_table_of(row["plan"]), row["device"]), [0.0, 0.0, 0.0])
+        for i, value in enumerate((1, len(row["wins"]) * row["steps"][-1] / 1e6, row["seconds"] / 60)):
+            of[i] += value
+    rows = [[name, device, *(f"{value:,.0f}" for value in sums[name, device])] for name, device in sorted(sums)]
+    return table(["table", "device", "runs", "million env steps of all seeds", "minutes, added up"], rows)
+
+
+def _table_of(plan: str) -> str:
+    """The table that a plan is in, in words."""
+    if plan in OTHERS:
+        return "the other algorithms"
+    starts = {
+        "many_starts": "more initial states",
+        "v2": "SMACv2",
+        "value_": "value-based algorithms",
+        "pymarl": "PyMARL's settings",
+    }
+    return next((name for start, name in starts.items() if plan.startswith(start)), "MAPPO on SMAC's maps")
 
 
 def value_returns() -> str:
@@ -497,6 +521,7 @@ PAGES = {
         "values": values,
         "pymarl": pymarl,
         "value returns": value_returns,
+        "cost": cost,
     },
     "search.md": {"search": search},
     "studies.md": {name: partial(study, name) for name in STUDIES},
