@@ -468,7 +468,9 @@ def cost() -> str:
         of = sums.setdefault((_table_of(row["plan"]), row["device"]), [0.0, 0.0, 0.0])
         for i, value in enumerate((1, len(row["wins"]) * row["steps"][-1] / 1e6, row["seconds"] / 60)):
             of[i] += value
-    rows = [[name, device, *(f"{value:,.0f}" for value in sums[name, device])] for name, device in sorted(sums)]
+    rows = [
+        [name, device, *(f"{value:,.0f}" for value in sums[name, device])] for name, device in sorted(sums)
+    ]
     return table(["table", "device", "runs", "million env steps of all seeds", "minutes, added up"], rows)
 
 

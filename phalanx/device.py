@@ -1,5 +1,6 @@
 """The machine: compilation cache, versions, memory."""
 
+import contextlib
 import math
 import os
 import platform
@@ -55,12 +56,37 @@ def _answers() -> bool:
     return done.wait(PATIENCE)
 
 
-def configure() -> None:
-    """Check for known faults of JAX, and switch on its cache of compiled programs."""
+def configure(devices: int = 1) -> None:
+    """Switch on JAX's cache of compiled programs, start JAX and check it for known faults.
+
+    On a CPU a run on several `devices` gets them, unless JAX has started before.
+    """
+    prepare()
+    if 1 < devices <= cores():
+        _divide_cpu(devices)
+    _require_right_sums()
+
+
+def prepare() -> None:
+    """The part of `configure` that does not start JAX."""
     require_own_process()
     _run_where_called()
-    _require_right_sums()
     _use_cache()
+
+
+def cores() -> int:
+    """Processors of this machine."""
+    return os.cpu_count() or 1
+
+
+HOST_DEVICES = "xla_force_host_platform_device_count"
+
+
+def _divide_cpu(devices: int) -> None:
+    """Let JAX have several devices on a CPU, as the flag of XLA does; too late after JAX has started."""
+    if HOST_DEVICES not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", devices)
 
 
 def _run_where_called() -> None:
@@ -114,7 +140,7 @@ def describe() -> str:
     """The device as readable text."""
     device = first()
     if device.platform == "cpu":
-        return f"CPU, {os.cpu_count()} cores ({platform.machine()})"
+        return f"CPU, {cores()} cores ({platform.machine()})"
     return f"{device.device_kind} ({device.platform})"
 
 

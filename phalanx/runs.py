@@ -51,7 +51,7 @@ def resolve(
     algorithm: str, env: str | AnyEnv, layer: Layer, config: str | Path | None = None, preset: str = "auto"
 ) -> Setup:
     """Merge the configuration and build the parts of a run; nothing is compiled or written yet."""
-    device.configure()
+    device.prepare()
     given, env = None, _as_env(env)
     if not isinstance(env, str):
         _require_sound(env, type(env).__name__)
@@ -67,6 +67,7 @@ def resolve(
     resolved = merge(
         (algorithm, env), registry.algorithm_config(algorithm), known, [each for each in layers if each]
     )
+    device.configure(resolved.run.devices)
     built = given or registry.make_env(env, resolved.env)
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
@@ -141,7 +142,7 @@ def new_folder(algorithm: str, env: str) -> Path:
 
 def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) -> tuple[Setup, Record]:
     """Rebuild the set-up of a run folder, with `changes` on top."""
-    device.configure()
+    device.prepare()
     env = None if env is None else as_env_object(env)
     record = Record(Path(run))
     facts = record.read()
@@ -162,6 +163,7 @@ def open_run(run: str | Path, env: AnyEnv | None, changes: Layer | None = None) 
     file = str(record.folder / "config.toml")
     layers = [Layer(file, values), *([changes] if changes else [])]
     resolved = merge((algorithm, name), registry.algorithm_config(algorithm), known, layers)
+    device.configure(resolved.run.devices)
     recorded_origins = facts.get("origins")
     earlier = recorded_origins if isinstance(recorded_origins, dict) else {}
     resolved = resolved._replace(origins=_earlier_origins(resolved.origins, file, earlier))

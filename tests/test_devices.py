@@ -118,6 +118,33 @@ def test_more_devices_than_there_are_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def run_alone(code):
+    """Run Python in a process where JAX has not started."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+TRAIN = """
+import phalanx
+phalanx.train("ippo", "debug/identity", steps=128, envs=4, batch_steps=64, seeds=2, devices=2, out={out!r},
+              hidden=8, layers=1, eval_every=128, eval_episodes=4, final_episodes=4)
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+def test_a_cpu_is_divided_when_a_run_asks_for_it(tmp_path):
+    ran = run_alone(TRAIN.format(out=str(tmp_path / "run")))
+    assert "2 devices: 2 seeds, 1 on each" in ran.stdout, ran.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_cpu_has_a_device_for_each_core_at_most(tmp_path):
+    count = (os.cpu_count() or 1) + 1
+    code = TRAIN.replace("seeds=2, devices=2", f"seeds={count}, devices={count}")
+    ran = run_alone(code.format(out=str(tmp_path / "run")))
+    assert f"devices={count} is more than JAX has here: 1 device" in ran.stderr
+    assert f"on these {count - 1} cores, devices={count - 1}" in ran.stderr or count == 2
+
+
 def test_hosted_environments_are_refused(tmp_path):
     pytest.importorskip("gymnasium")
     with pytest.raises(PhalanxError, match="is for compiled environments, and gym/CartPole-v1 is a Python"):

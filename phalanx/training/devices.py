@@ -150,14 +150,23 @@ def lay_out(loop: Loop, wanted: int) -> Layout:
     found = device.every()
     count = wanted or len(found)
     if count > len(found):
-        on_cpu = found[0].platform == "cpu"
-        hint = f", or set XLA_FLAGS=--xla_force_host_platform_device_count={count}" if on_cpu else ""
         have = "1 device" if len(found) == 1 else f"{len(found)} devices"
-        raise PhalanxError(f"devices={count} is more than JAX has here: {have}; use devices=all{hint}")
+        raise PhalanxError(
+            f"devices={count} is more than JAX has here: {have}; use devices=all{_on_a_cpu(count)}"
+        )
     if count == 1:
         return ONE
     groups, parts = _divided(count, collector.seeds, collector.envs)
     return Layout(groups, parts, Mesh(np.array(found[:count]).reshape(groups, parts), (SEEDS, ENVS)))
+
+
+def _on_a_cpu(count: int) -> str:
+    """What else would work on a CPU: it is divided into `count` devices before JAX starts."""
+    if device.first().platform != "cpu":
+        return ""
+    if count > device.cores() > 1:
+        return f" or, on these {device.cores()} cores, devices={device.cores()}"
+    return f", or set XLA_FLAGS=--{device.HOST_DEVICES}={count} before JAX starts"
 
 
 def _divided(count: int, seeds: int, envs: int) -> tuple[int, int]:
