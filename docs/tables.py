@@ -326,7 +326,7 @@ def best_response() -> str:
 
 
 def _class(row: dict[str, Any]) -> str:
-    """SMAC's class of a map, from the name of the plan."""
+    """The group of maps that a plan is for, from its name."""
     return re.sub("_(short|long)$", "", row["plan"]).replace("_", " ")
 
 

@@ -51,7 +51,9 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", ["battle.md", "mpe.md", "results.md", "search.md"])
+@pytest.mark.parametrize(
+    "page", ["battle.md", "mpe.md", "opponents.md", "results.md", "search.md", "studies.md"]
+)
 def test_a_page_has_the_tables_of_the_code(page):
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     assert spec is not None
