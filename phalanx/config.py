@@ -66,7 +66,7 @@ class RunConfig:
     )
     devices: int = option(
         1,
-        "devices (GPUs) that share the run, or all: first the seeds, then the environments of each seed",
+        "devices (GPUs, or cores of a CPU) that share the run, or all: first the seeds, then environments",
         at_least=0,
         at_most=4096,
         words={"all": 0},

@@ -75,8 +75,8 @@ def prepare() -> None:
 
 
 def cores() -> int:
-    """Processors of this machine."""
-    return os.cpu_count() or 1
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 HOST_DEVICES = "xla_force_host_platform_device_count"
@@ -140,7 +140,7 @@ def describe() -> str:
     """The device as readable text."""
     device = first()
     if device.platform == "cpu":
-        return f"CPU, {cores()} cores ({platform.machine()})"
+        return f"CPU, {os.cpu_count()} cores ({platform.machine()})"
     return f"{device.device_kind} ({device.platform})"
 
 

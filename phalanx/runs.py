@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from phalanx import device, registry
 from phalanx.algorithms.shared.optimiser import end_at_zero, lr_horizon
-from phalanx.config import Layer, by_table, merge, renamed
+from phalanx.config import Layer, RunConfig, by_table, convert, merge, options_of, renamed
 from phalanx.envs.base import Env
 from phalanx.envs.check import check
 from phalanx.envs.host.base import HostSource
@@ -54,6 +54,7 @@ def resolve(
     device.prepare()
     given, env = None, _as_env(env)
     if not isinstance(env, str):
+        device.configure(_devices_in(layer))  # checking an object starts JAX
         _require_sound(env, type(env).__name__)
         if layer.values["env"]:
             raise PhalanxError("env_options are for an environment given by name: build the object with them")
@@ -72,6 +73,11 @@ def resolve(
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
     return set_up(resolved, built, load_opponent)
+
+
+def _devices_in(layer: Layer) -> int:
+    """How many devices a layer asks for."""
+    return convert(options_of(RunConfig)["devices"], layer.values["run"].get("devices", 1), layer.origin)
 
 
 def _as_env(env: Any) -> str | AnyEnv:

@@ -118,5 +118,7 @@ def test_one_process_is_the_first_host_and_agrees_with_itself():
 
 def test_a_number_of_devices_is_refused_with_several_hosts(monkeypatch):
     monkeypatch.setattr(hosts, "count", lambda: 2)
-    with pytest.raises(PhalanxError, match="devices=2: a run on several hosts has all their devices"):
+    with pytest.raises(
+        PhalanxError, match="devices=2: a run on several hosts has all their devices; use devices=all"
+    ):
         lay_out(None, 2)

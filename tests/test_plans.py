@@ -10,7 +10,7 @@ from test_experiment import ONE_ENV, write
 
 from phalanx import cli, experiment
 from phalanx.errors import PhalanxError
-from phalanx.experiment import planner
+from phalanx.experiment import planner, trial
 from phalanx.training.footprint import memory_parts, require_disk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -68,6 +68,17 @@ def test_a_trial_finds_its_programs_compiled_as_its_run_will(tmp_path, monkeypat
     assert asked == ["prepare", "try_out"]
     assert row.memory == 7
     assert row.seconds == 1.0 + 10 * 0.5 + 13 * 0.25  # 10 updates, 11 evaluations and two final ones
+
+
+def test_a_plan_is_of_the_devices_of_its_runs(tmp_path):
+    text = ONE_ARM.replace("steps = 640", "steps = 640\ndevices = 3")
+    with pytest.raises(PhalanxError, match="2 seeds cannot be spread over 3 devices"):
+        experiment.plan(experiment.read(write(tmp_path, text), tmp_path / "out"), measure=False)
+    text = text.replace("devices = 3", "devices = 2")
+    (cell,) = experiment.read(write(tmp_path, text), tmp_path / "out").cells
+    for task in (lambda: trial.prepare(cell), lambda: trial.try_out(cell, 0.0)):
+        with pytest.raises(PhalanxError, match="devices=2: JAX has started with 1 device"):
+            task()
 
 
 def test_a_plan_counts_the_disk_that_a_run_asks_for(tmp_path):

@@ -378,6 +378,7 @@ def test_a_run_with_the_preset_of_a_search_has_its_options_and_compare_tells_the
         ({"searched": {"hidden": [4]}}, "hidden is in [fixed] and in [search]: leave one out"),
         ({"searched": {"seeds": [1, 2]}}, "seeds belongs in [plan]"),
         ({"fixed": {"steps": 3}, "plan": {"settings": 1}}, "steps belongs in [plan]"),
+        ({"fixed": {"devices": 2}, "plan": {"settings": 1}}, "a search uses one device: leave devices out"),
         (
             {"plan": {"settings": 9, "budget": 2e3}},
             "9 settings take 4,608 env steps, more than the budget of 2,000: use settings = 3",

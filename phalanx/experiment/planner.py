@@ -14,6 +14,7 @@ from phalanx.experiment.cell import Cell
 from phalanx.experiment.format import Experiment
 from phalanx.experiment.trial import Trial, prepare, try_out
 from phalanx.training import checkpoint
+from phalanx.training.devices import require_divisible
 from phalanx.training.footprint import checkpoint_bytes, memory_parts
 from phalanx.training.setup import Setup
 
@@ -50,6 +51,7 @@ def plan(
     setups = [(cell, cell.setup()) for cell in experiment.cells]
     for cell, setup in setups:
         require_unchanged(cell, setup)
+        require_divisible(setup.loop, setup.config.devices)
     rates = {(c.algorithm, c.env): r for c, setup in setups if (r := rate(c, setup)) is not None}
     planned = []
     # Trials run in other processes: this one keeps off the device. Each has its own, as each run will.

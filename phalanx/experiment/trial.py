@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from phalanx import device
 from phalanx.experiment.cell import Cell
 from phalanx.training import programs as training
+from phalanx.training.devices import lay_out
 from phalanx.training.keys import Purpose
 from phalanx.training.setup import Setup
 
@@ -29,7 +30,8 @@ def prepare(cell: Cell) -> None:
 
     with contextlib.closing(cell.setup()) as setup:
         if jax.config.values["jax_compilation_cache_dir"]:
-            training.compile_programs(setup.loop, setup.evaluation).complete()
+            layout = lay_out(setup.loop, setup.config.devices)
+            training.compile_programs(setup.loop, setup.evaluation, layout).complete()
 
 
 def most_held() -> int:
@@ -57,7 +59,8 @@ def _try_out(setup: Setup, begin: float) -> Trial:
         result = jax.block_until_ready(program(*given))
         return time.monotonic() - begin, result
 
-    programs = training.compile_programs(setup.loop, setup.evaluation).complete()
+    layout = lay_out(setup.loop, setup.config.devices)
+    programs = training.compile_programs(setup.loop, setup.evaluation, layout).complete()
     starting = time.monotonic() - begin
     carry = programs.init(jnp.array(setup.seeds, jnp.int32))
     budget = jnp.float32(setup.config.steps)

@@ -189,6 +189,8 @@ def _require_free(name: str) -> None:
     plain = name.rpartition(".")[2]
     if not name.startswith("env.") and plain in ("steps", "seeds", "seed", "preset"):
         raise PhalanxError(f"{plain} belongs in [plan]")
+    if name == "devices":
+        raise PhalanxError("a search uses one device: leave devices out")
 
 
 def _axes(plan: Plan, given: Mapping[str, Any]) -> tuple[tuple[Axis, ...], dict[str, str]]:

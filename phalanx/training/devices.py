@@ -136,37 +136,47 @@ def lay_out(loop: Loop, wanted: int) -> Layout:
     if hosts.count() > 1:
         if wanted > 1:
             raise PhalanxError(
-                f"devices={wanted}: a run on several hosts has all their devices; leave it out"
+                f"devices={wanted}: a run on several hosts has all their devices; use devices=all"
             )
         wanted = ALL
     if wanted == 1:
         return ONE
     collector = loop.collector
-    if not isinstance(collector, Compiled):
-        raise PhalanxError(
-            f"devices={wanted or 'all'} is for compiled environments, and {collector.spec.name} is a Python "
-            f"program: leave it out"
-        )
+    require_divisible(loop, wanted)
     found = device.every()
     count = wanted or len(found)
     if count > len(found):
-        have = "1 device" if len(found) == 1 else f"{len(found)} devices"
-        raise PhalanxError(
-            f"devices={count} is more than JAX has here: {have}; use devices=all{_on_a_cpu(count)}"
-        )
+        raise PhalanxError(f"devices={count}: {_too_few(count, len(found))}")
     if count == 1:
         return ONE
     groups, parts = _divided(count, collector.seeds, collector.envs)
     return Layout(groups, parts, Mesh(np.array(found[:count]).reshape(groups, parts), (SEEDS, ENVS)))
 
 
-def _on_a_cpu(count: int) -> str:
-    """What else would work on a CPU: it is divided into `count` devices before JAX starts."""
+def require_divisible(loop: Loop, wanted: int) -> None:
+    """Raise an error if a run cannot be split over `wanted` devices on any machine."""
+    collector = loop.collector
+    if wanted != 1 and not isinstance(collector, Compiled):
+        raise PhalanxError(
+            f"devices={wanted or 'all'} is for compiled environments, and {collector.spec.name} is a Python "
+            f"program: leave it out"
+        )
+    if wanted > 1:
+        _divided(wanted, collector.seeds, collector.envs)
+
+
+def _too_few(count: int, have: int) -> str:
+    """Why there are only `have` devices and not `count`, and what would work."""
+    devices = "1 device" if have == 1 else f"{have} devices"
     if device.first().platform != "cpu":
-        return ""
-    if count > device.cores() > 1:
-        return f" or, on these {device.cores()} cores, devices={device.cores()}"
-    return f", or set XLA_FLAGS=--{device.HOST_DEVICES}={count} before JAX starts"
+        return f"JAX has {devices} here; use devices=all"
+    if count > device.cores():
+        cores = "1 core" if device.cores() == 1 else f"{device.cores()} cores"
+        return f"this CPU has {cores}, and a device for each at most; use devices={device.cores()}"
+    return (
+        f"JAX has started with {devices} in this process; start another one, or set "
+        f"XLA_FLAGS=--{device.HOST_DEVICES}={count} before it starts"
+    )
 
 
 def _divided(count: int, seeds: int, envs: int) -> tuple[int, int]:
