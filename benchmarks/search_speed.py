@@ -1,7 +1,7 @@
 """A search in one program beside the same settings one after the other.
 
     python benchmarks/search_speed.py [--env battle/3m] [--settings 64] [--seeds 4] [--steps 1e6] [--runs 2]
-                                      [--option envs=128 ...]
+                                      [--devices 1] [--option envs=128 ...]
 
 The search has one rung: every setting is trained to the end, so both sides do the same work. Of the single
 runs `--runs` are made, each in a process of its own with an empty compilation cache, as a user would wait for
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--steps", type=float, default=1e6)
     parser.add_argument("--runs", type=int, default=2, help="single runs that are measured")
+    parser.add_argument("--devices", default="1", help="that share the search, and each run")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, help="also write the figures to this file, as JSON")
     args = parser.parse_args()
@@ -56,7 +57,9 @@ def main() -> None:
             "entropy = { low = 1e-3, high = 1e-1, log = true }\ngae_lambda = { low = 0.8, high = 0.99 }",
         ]
         (folder / "space.toml").write_text("\n".join(lines) + "\n")
-        together = timed(["search", str(folder / "space.toml"), "--out", str(folder / "search")], folder)
+        devices = ["--devices", args.devices]
+        search = ["search", str(folder / "space.toml"), "--out", str(folder / "search")]
+        together = timed([*search, *devices], folder)
         facts = json.loads((folder / "search" / "search.json").read_text())
         trials = facts["trials"]
         singles = []
@@ -68,12 +71,13 @@ def main() -> None:
                 for w in (f"--{key.replace('_', '-')}", str(value).strip('"'))
             ]
             words = ["train", args.algorithm, args.env, "--steps", str(steps), "--seeds", str(args.seeds)]
-            singles.append(timed([*words, *flags, "--out", str(folder / f"run{i}")], folder))
+            singles.append(timed([*words, *flags, *devices, "--out", str(folder / f"run{i}")], folder))
     one = float(np.mean(singles))
     size = f"{args.settings} settings x {args.seeds} seeds, {steps:,} steps"
     figures = {
         "what": f"{args.algorithm} on {args.env}, {size}",
         "device": facts["device"],
+        "devices": args.devices,
         "options": options,
         "search_seconds": round(together, 1),
         "search_parts": facts["seconds"],

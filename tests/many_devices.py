@@ -23,7 +23,8 @@ from devices import collectives
 
 import phalanx
 from phalanx.training.checkpoint import ARRAYS, REPLAY
-from phalanx.training.devices import lay_out
+from phalanx.training.devices import lay_out, over_lanes
+from phalanx.training.lanes import Lane, compile_lanes
 from phalanx.training.programs import advance_program, carry_shapes
 from phalanx.types import is_key
 
@@ -129,6 +130,29 @@ def over_environments(algorithm, updates, **options):
     }
 
 
+def of_a_search():
+    """Eight lanes on four devices and on one."""
+    made = build("mappo", "switch/2", network="gru")
+    lane = Lane(type(made.algorithm), made.algorithm.config, made.collector.env, made.collector.envs, 4)
+    seeds = jnp.arange(8, dtype=jnp.int32)
+    numbers = {"lr": jnp.linspace(1e-4, 3e-3, 8), "gamma": jnp.linspace(0.8, 0.99, 8)}
+    carries, returns = {}, {}
+    for devices in (1, 4):
+        programs = compile_lanes(lane, 8, numbers, devices)
+        carry = programs.advance(programs.init(seeds, numbers), numbers, jnp.int32(6), BUDGET)
+        played = programs.play(
+            (carry.without_replay().learner, numbers), jax.random.split(jax.random.key(3), 8)
+        )
+        carry = programs.track_best(carry, numbers, played.length[:, 0].astype(jnp.float32))
+        carries[devices], returns[devices] = arrays_of(carry), np.asarray(played.returns)
+    return {
+        "4 against 1": furthest(carries[1], carries[4]),
+        "shards": len(carry.updates.addressable_shards),
+        "returns": float(np.abs(returns[1] - returns[4]).max()),
+        "groups": [over_lanes(lanes, 4).groups for lanes in (8, 6, 7)],
+    }
+
+
 def rollout():
     """The collectives of a rollout in battles: resets, packed environments and random actions included."""
     loop = build("mappo", "battle/3m", envs=8)
@@ -152,6 +176,7 @@ if __name__ == "__main__":
         "seeds": over_seeds(),
         "mappo": over_environments("mappo", 6, network="gru"),
         "qmix": over_environments("qmix", 12, **value),
+        "lanes": of_a_search(),
         "rollout": rollout(),
     }
     (out / "found.json").write_text(json.dumps(found))

@@ -51,6 +51,15 @@ def test_seeds_do_not_depend_on_those_of_other_devices(found):
     assert found["seeds"]["collectives"] == []
 
 
+def test_lanes_of_a_search_are_divided(found):
+    lanes = found["lanes"]
+    far, where = lanes["4 against 1"]
+    assert far < ROUNDING, where
+    assert lanes["returns"] < ROUNDING
+    assert lanes["shards"] == 4
+    assert lanes["groups"] == [4, 3, 1], "as many devices as divide the lanes"
+
+
 def test_environments_and_their_replay_are_divided_and_networks_are_not(found):
     divided = 0
     for algorithm in ("mappo", "qmix"):

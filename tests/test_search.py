@@ -160,10 +160,10 @@ def compiled_once():
     """Programs of equal lanes are compiled once for all tests."""
     known, compile_lanes = {}, runner.compile_lanes
 
-    def remembered(lane, width, names):
-        key = (repr(lane.config), lane.env, lane.envs, width, tuple(names))
+    def remembered(lane, width, names, devices):
+        key = (repr(lane.config), lane.env, lane.envs, width, tuple(names), devices)
         if key not in known:
-            known[key] = compile_lanes(lane, width, names)
+            known[key] = compile_lanes(lane, width, names, devices)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -236,8 +236,8 @@ def test_a_killed_search_goes_on_to_the_bit(straight, tmp_path, monkeypatch, whe
 
         return call
 
-    def killing(lane, width, names):
-        made = compiled(lane, width, names)
+    def killing(lane, width, names, devices):
+        made = compiled(lane, width, names, devices)
         return made._replace(advance=counted("training", made.advance))
 
     compiled = runner.compile_lanes
@@ -253,6 +253,17 @@ def test_a_killed_search_goes_on_to_the_bit(straight, tmp_path, monkeypatch, whe
     assert numbers(folder) == numbers(straight[0])
     assert made.best().setting == straight[1].best().setting
     assert (folder / "out" / "preset.toml").read_text() == (straight[0] / "out" / "preset.toml").read_text()
+
+
+def test_more_devices_than_there_are_are_refused(tmp_path):
+    path = file(tmp_path, HALVING)
+    with pytest.raises(PhalanxError, match="devices=2: JAX has started with 1 device"):
+        cli.run(["search", str(path), "--devices", "2", "--out", str(tmp_path / "out")])
+    with pytest.raises(
+        PhalanxError, match=r"devices must be a whole number or all, not 'x' \(command line\)"
+    ):
+        cli.run(["search", str(path), "--devices", "x"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_search_is_not_trained_again(straight, monkeypatch):
@@ -378,7 +389,7 @@ def test_a_run_with_the_preset_of_a_search_has_its_options_and_compare_tells_the
         ({"searched": {"hidden": [4]}}, "hidden is in [fixed] and in [search]: leave one out"),
         ({"searched": {"seeds": [1, 2]}}, "seeds belongs in [plan]"),
         ({"fixed": {"steps": 3}, "plan": {"settings": 1}}, "steps belongs in [plan]"),
-        ({"fixed": {"devices": 2}, "plan": {"settings": 1}}, "a search uses one device: leave devices out"),
+        ({"fixed": {"devices": 2}, "plan": {"settings": 1}}, "devices is an option of the command"),
         (
             {"plan": {"settings": 9, "budget": 2e3}},
             "9 settings take 4,608 env steps, more than the budget of 2,000: use settings = 3",

@@ -111,7 +111,7 @@ class Block:
         self.metrics.rewind(0)
         sources = [lane.source for lane in self.lanes if lane.source is not None]
         if sources:
-            return gather(sources, self.programs.carry)
+            return self.programs.layout.rows(gather(sources, self.programs.carry))
         seeds = jnp.array([lane.seed for lane in self.lanes], jnp.int32)
         return self._evaluate(self.programs.init(seeds, self.numbers))
 

@@ -26,6 +26,7 @@ from phalanx.search.preset import preset
 from phalanx.search.sampler import sampler
 from phalanx.search.shapes import Shape, Shapes
 from phalanx.search.space import Setting, Space
+from phalanx.training.devices import over_lanes
 from phalanx.training.interrupt import stop_requests
 from phalanx.training.lanes import LanePrograms, compile_lanes
 
@@ -66,8 +67,10 @@ class Group(NamedTuple):
 class Search:
     """A search that can be run and resumed."""
 
-    def __init__(self, space: Space, say: Say):
-        self.space, self.say = space, say
+    def __init__(self, space: Space, say: Say, devices: int = 1):
+        device.configure(devices)
+        over_lanes(1, devices)  # an error if there are fewer
+        self.space, self.say, self.devices = space, say, devices
         self.sampler = sampler(space)
         self.first_round = [space.complete(each) for each in self.sampler.ask(space.schedule[0][0].settings)]
         self.shapes = Shapes(space, self.first_round[0])
@@ -98,6 +101,10 @@ class Search:
         for i, schedule in enumerate(space.schedule):
             shown = ", ".join(f"{rung.settings} to {rung.steps:,} env steps per seed" for rung in schedule)
             lines.append(f"rungs      {shown}" + (f" (round {i + 1})" if len(space.schedule) > 1 else ""))
+        if self.devices != 1:
+            lines.append(
+                f"devices    {self.devices or 'all'}: the seeds of the settings are divided between them"
+            )
         budget = "" if plan.budget is None else f" of a budget of {plan.budget:,}"
         return [*lines, f"cost       at most {space.env_steps:,} env steps in training{budget}"]
 
@@ -220,9 +227,9 @@ class Search:
         width = len(block.lanes)
         if self.programs is None or self.programs[:2] != (block.shape.key, width):
             self.programs = None  # frees them before others are made
-            made = compile_lanes(block.shape.lane, width, block.shape.names)
+            made = compile_lanes(block.shape.lane, width, block.shape.names, self.devices)
             self.compiled += 1
-            free = device.free_bytes()
+            free = device.free_bytes(made.layout.devices)
             if free is not None and made.bytes_needed > free:
                 fit = int(width // self.space.plan.seeds * free / made.bytes_needed)
                 raise PhalanxError(

@@ -190,7 +190,7 @@ def _require_free(name: str) -> None:
     if not name.startswith("env.") and plain in ("steps", "seeds", "seed", "preset"):
         raise PhalanxError(f"{plain} belongs in [plan]")
     if name == "devices":
-        raise PhalanxError("a search uses one device: leave devices out")
+        raise PhalanxError("devices is an option of the command: phalanx search FILE --devices INT|all")
 
 
 def _axes(plan: Plan, given: Mapping[str, Any]) -> tuple[tuple[Axis, ...], dict[str, str]]:

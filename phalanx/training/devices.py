@@ -96,9 +96,12 @@ class Layout(NamedTuple):
             return carry
         return jax.tree.map(hosts.spread, carry, self.shardings(self.carry(carry, loop)))
 
-    def rows(self, x: Any) -> Any:
-        """An array with a row for each seed, (S, ...), where it belongs."""
-        return x if self.mesh is None else hosts.spread(x, NamedSharding(self.mesh, PartitionSpec(SEEDS)))
+    def rows(self, tree: PyTree) -> PyTree:
+        """Arrays with a row for each seed, (S, ...), where they belong."""
+        if self.mesh is None:
+            return tree
+        there = NamedSharding(self.mesh, PartitionSpec(SEEDS))
+        return jax.tree.map(lambda x: hosts.spread(x, there), tree)
 
     def local(self, collector: Compiled) -> Compiled:
         """A collector for the seeds of one group."""
@@ -106,6 +109,27 @@ class Layout(NamedTuple):
 
 
 ONE = Layout()
+
+
+def over_lanes(lanes: int, wanted: int) -> Layout:
+    """Lanes of a search, which do not communicate, on as many of `wanted` devices as divide them."""
+    found = _devices(wanted)
+    groups = max(count for count in range(1, len(found) + 1) if lanes % count == 0)
+    return ONE if groups == 1 else _layout(found, groups, 1)
+
+
+def _devices(wanted: int) -> list[Any]:
+    """So many devices, or all; an error if there are fewer."""
+    found = device.every()
+    if wanted > len(found):
+        raise PhalanxError(f"devices={wanted}: {_too_few(wanted, len(found))}")
+    return found[: wanted or len(found)]
+
+
+def _layout(found: list[Any], groups: int, parts: int) -> Layout:
+    """The first devices as a mesh."""
+    mesh = np.array(found[: groups * parts]).reshape(groups, parts)
+    return Layout(groups, parts, Mesh(mesh, (SEEDS, ENVS)))
 
 
 def env_axes(loop: Loop) -> tuple[PyTree, PyTree]:
@@ -143,14 +167,10 @@ def lay_out(loop: Loop, wanted: int) -> Layout:
         return ONE
     collector = loop.collector
     require_divisible(loop, wanted)
-    found = device.every()
-    count = wanted or len(found)
-    if count > len(found):
-        raise PhalanxError(f"devices={count}: {_too_few(count, len(found))}")
-    if count == 1:
+    found = _devices(wanted)
+    if len(found) == 1:
         return ONE
-    groups, parts = _divided(count, collector.seeds, collector.envs)
-    return Layout(groups, parts, Mesh(np.array(found[:count]).reshape(groups, parts), (SEEDS, ENVS)))
+    return _layout(found, *_divided(len(found), collector.seeds, collector.envs))
 
 
 def require_divisible(loop: Loop, wanted: int) -> None:

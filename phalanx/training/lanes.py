@@ -24,8 +24,9 @@ from phalanx.config import options_of
 from phalanx.envs.base import Env
 from phalanx.envs.wrappers import policy_spec
 from phalanx.training.collectors import collector_for
-from phalanx.training.collectors.base import Collector, over_seeds
+from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.devices import Layout, over_lanes
 from phalanx.training.evaluate import Played, play
 from phalanx.training.keys import Purpose
 from phalanx.training.loop import Carry, Loop
@@ -94,41 +95,51 @@ class LanePrograms(NamedTuple):
     """from learners without their replay, and keys"""
     carry: Carry
     """its shapes"""
+    layout: Layout
+    """how lanes are split over devices"""
     bytes_needed: int
     """what `advance` takes on its device; 0 where the device does not say"""
 
 
-def compile_lanes(lane: Lane, lanes: int, names: Iterable[str]) -> LanePrograms:
+def compile_lanes(lane: Lane, lanes: int, names: Iterable[str], devices: int = 1) -> LanePrograms:
     """Compile what trains a number of lanes that differ in the options `names`, at the same time."""
+    layout = over_lanes(lanes, devices)
     one = example(lane.config, names)
     numbers = {name: jax.ShapeDtypeStruct((lanes,), value.dtype) for name, value in one.items()}
     seeds, scores = (jax.ShapeDtypeStruct((lanes,), kind) for kind in (jnp.int32, jnp.float32))
     count, budget = (jax.ShapeDtypeStruct((), kind) for kind in (jnp.int32, jnp.float32))
-    keys = seed_keys(Purpose.CURVE, [0] * lanes)
+    keys = jax.eval_shape(lambda: seed_keys(Purpose.CURVE, [0] * lanes))
+    numbers, seeds, scores, keys = layout.placed((numbers, seeds, scores, keys))
 
     def play(what: tuple[Learner, Numbers], key: Array) -> Played:
         return lane.play(*what, key)
 
-    init = jax.jit(over_seeds(lane.init, lanes, (0, 0)))
-    carry = jax.eval_shape(init, seeds, numbers)
+    first = layout.over_seeds(lane.init, lanes, (0, 0))
+    carry = layout.placed(jax.eval_shape(first, seeds, numbers))
+    there = layout.shardings(carry)
     learner = carry.without_replay().learner
-    advance = jax.jit(over_seeds(lane.advance, lanes, (0, 0, None, None)), donate_argnums=0)
-    track_best = jax.jit(over_seeds(lane.track_best, lanes, (0, 0, 0)), donate_argnums=0)
+    advance = layout.over_seeds(lane.advance, lanes, (0, 0, None, None))
+    track_best = layout.over_seeds(lane.track_best, lanes, (0, 0, 0))
+    init = jax.jit(first, out_shardings=there)
+    advance = jax.jit(advance, donate_argnums=0, out_shardings=there)
+    track_best = jax.jit(track_best, donate_argnums=0, out_shardings=there)
     jobs = {
         "advance": (advance, (carry, numbers, count, budget)),
-        "play": (jax.jit(over_seeds(play, lanes, (0, 0))), ((learner, numbers), keys)),
+        "play": (jax.jit(layout.over_seeds(play, lanes, (0, 0))), ((learner, numbers), keys)),
         "init": (init, (seeds, numbers)),
         "track_best": (track_best, (carry, numbers, scores)),
     }
     with ThreadPoolExecutor(len(jobs)) as pool:
         compiling = {name: pool.submit(job.lower(*args).compile) for name, (job, args) in jobs.items()}
         done = {name: program.result() for name, program in compiling.items()}
+    rows = layout.rows
     return LanePrograms(
-        done["init"],
-        done["advance"],
-        done["track_best"],
-        done["play"],
+        lambda seeds, numbers: done["init"](*rows((seeds, numbers))),
+        lambda carry, numbers, *rest: done["advance"](carry, rows(numbers), *rest),
+        lambda carry, numbers, scores: done["track_best"](carry, *rows((numbers, scores))),
+        lambda what, keys: done["play"]((what[0], rows(what[1])), rows(keys)),
         carry,
+        layout,
         bytes_needed(done["advance"]),
     )
 
