@@ -133,6 +133,15 @@ PLANS = {
     "value_largest": Plan(
         QMIX, "27m_vs_30m", f"{QUARTER} --steps 4e6 --seeds 5 --eval-every 2.5e5 --save-every 4e6"
     ),
+    # Made on two CPU cores, a device for each.
+    "value_cores": Plan(
+        QMIX, "2m_vs_1z", "--steps 1e6 --seeds 4 --devices 2 --eval-every 1e5 --save-every 1e6"
+    ),
+    "value_cores_large_batch": Plan(
+        QMIX_LARGE_BATCH,
+        "so_many_baneling",
+        f"{HALF} --steps 6e5 --seeds 4 --devices 2 --eval-every 1e5 --save-every 6e5",
+    ),
     "value_crowd": Plan(
         QMIX_STEADY,
         "bane_vs_bane",
