@@ -192,7 +192,7 @@ def _too_few(count: int, have: int) -> str:
         return f"JAX has {devices} here; use devices=all"
     if count > device.cores():
         cores = "1 core" if device.cores() == 1 else f"{device.cores()} cores"
-        return f"this CPU has {cores}, and a device for each at most; use devices={device.cores()}"
+        return f"this process may use {cores}, a device for each at most; use devices={device.cores()}"
     return (
         f"JAX has started with {devices} in this process; start another one, or set "
         f"XLA_FLAGS=--{device.HOST_DEVICES}={count} before it starts"
