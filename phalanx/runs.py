@@ -54,7 +54,8 @@ def resolve(
     device.prepare()
     given, env = None, _as_env(env)
     if not isinstance(env, str):
-        device.configure(_devices_in(layer))  # checking an object starts JAX
+        devices = layer.values["run"].get("devices", 1)
+        device.configure(convert(options_of(RunConfig)["devices"], devices, layer.origin))
         _require_sound(env, type(env).__name__)
         if layer.values["env"]:
             raise PhalanxError("env_options are for an environment given by name: build the object with them")
@@ -73,11 +74,6 @@ def resolve(
     if given is None and not registry.is_built_in(env):
         _require_sound(built, env)
     return set_up(resolved, built, load_opponent)
-
-
-def _devices_in(layer: Layer) -> int:
-    """How many devices a layer asks for."""
-    return convert(options_of(RunConfig)["devices"], layer.values["run"].get("devices", 1), layer.origin)
 
 
 def _as_env(env: Any) -> str | AnyEnv:
