@@ -339,6 +339,7 @@ def test_the_command_writes_a_page_a_preset_and_says_what_was_spent(tmp_path, ca
     page = (out / "report.html").read_text()
     assert "<script" not in page
     assert "of the variance between settings" in page
+    assert "mathdefault" not in (out / "search.svg").read_text(), "ticks of a log axis are plain numbers"
     assert set(json.loads((out / "importance.json").read_text())["importance"]) == {"lr", "entropy"}
 
 

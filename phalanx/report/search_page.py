@@ -116,6 +116,8 @@ def _shares(axis: Any, found: Importance) -> None:
 
 def _marginal(axis: Any, facts: Facts, effect: Effect) -> None:
     """A dot for each setting at the first rung, coloured if it continued, and the mean of each group."""
+    from matplotlib.ticker import LogLocator
+
     about, trials = _axis(facts, effect.name), facts["trials"]
     values = [trial["setting"][effect.name] for trial in trials]
     names = list(dict.fromkeys(values[part[0]] for part in effect.groups if part))
@@ -138,7 +140,9 @@ def _marginal(axis: Any, facts: Facts, effect: Effect) -> None:
     if about["values"]:
         axis.set(xticks=range(len(names)), xticklabels=list(map(str, names)), xlim=(-0.5, len(names) - 0.5))
     elif about["log"]:
-        axis.set_xscale("log")
+        axis.set_xscale("log", subs=[])
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axis.xaxis.set_major_formatter("{x:g}")  # not 10^-3, which needs formulas
     axis.set(xlabel=effect.name, ylabel=_first_rung(facts))
 
 
