@@ -1,7 +1,7 @@
 """How fast MAPPO trains: the work of JaxMARL's `mappo_rnn_smax` on our `battle/3m`.
 
     python benchmarks/training.py [--jaxmarl CHECKOUT] [--envs 128 4096] [--seeds 1 8] [--repeats 3] [--parts]
-                                  [--precision float32 bfloat16]
+                                  [--precision float32 bfloat16] [--devices 1]
 
 Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epochs of four minibatches.
 With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
@@ -29,6 +29,7 @@ from phalanx import device, registry
 from phalanx.algorithms.shared.actor_critic import ActorCritic
 from phalanx.config import Layer, merge
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.devices import lay_out
 from phalanx.training.programs import compile_programs
 from phalanx.training.setup import set_up
 from phalanx.types import Clock
@@ -72,10 +73,11 @@ def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
     return set_up(resolved, registry.make_env(env, resolved.env))
 
 
-def ours(envs: int, seeds: int, updates: int, **options) -> Timed:
+def ours(envs: int, seeds: int, updates: int, devices: int = 1, **options) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it."""
     setup = our_setup(envs, seeds, **options)
-    programs = compile_programs(setup.loop, setup.evaluation).complete()
+    layout = lay_out(setup.loop, devices)
+    programs = compile_programs(setup.loop, setup.evaluation, layout).complete()
     carry = [programs.init(jnp.array(setup.seeds, jnp.int32))]
 
     def work():
@@ -181,15 +183,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--chunk", type=int, default=8, help="steps that our gru is unrolled for")
     parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
+    parser.add_argument("--devices", type=int, default=1, help="that share our run")
     parser.add_argument("--parts", action="store_true", help="say where the time of an update goes")
     args = parser.parse_args()
+    device.configure(args.devices)
     cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'MAPPO, gru 128, on 3m':<42} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for envs, seeds in cases:
-        runs = {
-            each: ours(envs, seeds, args.updates, chunk=args.chunk, precision=each) for each in args.precision
-        }
+        options = {"devices": args.devices, "chunk": args.chunk}
+        runs = {each: ours(envs, seeds, args.updates, precision=each, **options) for each in args.precision}
         peer = jaxmarl(args.jaxmarl, envs, seeds, args.updates) if args.jaxmarl else None
         take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
         for precision, run in runs.items():

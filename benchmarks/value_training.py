@@ -1,6 +1,7 @@
 """How fast QMIX trains: the work of JaxMARL's `qmix_rnn` on our `battle/3m` and `mpe/simple_spread`.
 
     python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks simple_spread] [--repeats 3] [--parts]
+                                        [--devices 1]
 
 Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
 gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
@@ -27,6 +28,7 @@ from phalanx.algorithms.shared.value_based import ValueBased, Weights
 from phalanx.config import Layer, merge
 from phalanx.data import replay
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.devices import lay_out
 from phalanx.training.programs import compile_programs
 from phalanx.training.setup import Setup, set_up
 from phalanx.types import Array, PyTree
@@ -112,10 +114,11 @@ def our_setup(task: Task, episodes: int) -> Setup:
     return set_up(resolved, registry.make_env(task.env, resolved.env))
 
 
-def ours(task: Task, episodes: int) -> Timed:
+def ours(task: Task, episodes: int, devices: int = 1) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
     setup = our_setup(task, episodes)
-    programs = compile_programs(setup.loop, setup.evaluation).complete()
+    layout = lay_out(setup.loop, devices)
+    programs = compile_programs(setup.loop, setup.evaluation, layout).complete()
     carry = [programs.init(jnp.array([0], jnp.int32))]
 
     def work():
@@ -207,13 +210,15 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--parts", action="store_true", help="also where the time of an update goes")
+    parser.add_argument("--devices", type=int, default=1, help="that share our run")
     args = parser.parse_args()
+    device.configure(args.devices)
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'QMIX, env steps/s':<44} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for name in args.tasks:
         task = TASKS[name]
         limit = registry.make_env(task.env, {}).spec.time_limit
-        runs = {n: ours(task, n) for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))}
+        runs = {n: ours(task, n, args.devices) for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))}
         peer = jaxmarl(args.jaxmarl, task) if args.jaxmarl else None
         take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
         for episodes, run in runs.items():

@@ -13,6 +13,7 @@ compiled separately.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -118,11 +119,10 @@ def compile_lanes(lane: Lane, lanes: int, names: Iterable[str], devices: int = 1
     carry = layout.placed(jax.eval_shape(first, seeds, numbers))
     there = layout.shardings(carry)
     learner = carry.without_replay().learner
-    advance = layout.over_seeds(lane.advance, lanes, (0, 0, None, None))
-    track_best = layout.over_seeds(lane.track_best, lanes, (0, 0, 0))
+    kept = partial(jax.jit, donate_argnums=0, out_shardings=there)
+    advance = kept(layout.over_seeds(lane.advance, lanes, (0, 0, None, None)))
+    track_best = kept(layout.over_seeds(lane.track_best, lanes, (0, 0, 0)))
     init = jax.jit(first, out_shardings=there)
-    advance = jax.jit(advance, donate_argnums=0, out_shardings=there)
-    track_best = jax.jit(track_best, donate_argnums=0, out_shardings=there)
     jobs = {
         "advance": (advance, (carry, numbers, count, budget)),
         "play": (jax.jit(layout.over_seeds(play, lanes, (0, 0))), ((learner, numbers), keys)),
