@@ -37,6 +37,11 @@ MANY_STARTS = {"mappo_512": "mappo battle/MAP --env.starts 512"}
 QMIX = {"qmix": "qmix battle/MAP"}
 QMIX_STEADY = {"qmix": "qmix battle/MAP --no-lr-decay"}
 QMIX_LARGE_BATCH = {"qmix": "qmix battle/MAP --preset battle_hard"}
+# The settings of `qmix/battle_mixed`.
+VDN_MIXED = {
+    "vdn": "vdn battle/MAP --hidden 128 --share type --episodes 64 --td-lambda 0.6 --epsilon-steps 500000 "
+    "--lr-decay"
+}
 PYMARL = {"qmix_pymarl": "qmix battle/MAP --preset pymarl"}
 PYMARL2 = {"qmix_pymarl2": "qmix battle/MAP --preset pymarl2"}
 IPPO = {"ippo": "ippo battle/MAP --preset battle"}
@@ -56,8 +61,8 @@ V2 = "--steps 1e7 --seeds 5 --eval-every 1e6 --save-every 1e7"
 V2_SHORT = "--steps 3e6 --seeds 3 --eval-every 5e5 --save-every 3e6"
 OTHERS = ("ippo", "maa2c", "ia2c", "coma", "mappo_distil")
 PLANS = {
-    "super_hard": Plan(MAPPO, "27m_vs_30m MMM2 corridor 3s5z_vs_3s6z", FIVE_MILLION),
-    "super_hard_long": Plan(MAPPO, "6h_vs_8z", TEN_MILLION),
+    "super_hard": Plan(MAPPO, "27m_vs_30m MMM2 corridor", FIVE_MILLION),
+    "super_hard_long": Plan(MAPPO, "6h_vs_8z 3s5z_vs_3s6z", TEN_MILLION),
     "hard": Plan(MAPPO, "10m_vs_11m 8m_vs_9m 5m_vs_6m 3s5z 3s_vs_5z", FIVE_MILLION),
     "hard_short": Plan(MAPPO, "25m bane_vs_bane 2c_vs_64zg 3s_vs_4z", TWO_MILLION),
     "easy": Plan(
@@ -66,7 +71,7 @@ PLANS = {
         "--steps 2e6 --seeds 8 --envs 256 --eval-every 1e5 --save-every 2e6",
     ),
     "easy_short": Plan(MAPPO, "1c3s5z", TWO_MILLION),
-    "easy_long": Plan(MAPPO, "2s_vs_1sc", FIVE_MILLION),
+    "easy_long": Plan(MAPPO, "2s_vs_1sc", TEN_MILLION),
     "many_starts": Plan(MANY_STARTS, "2s3z 2s_vs_1sc", FIVE_MILLION),
     "many_starts_long": Plan(MANY_STARTS, "3s5z 1c3s5z corridor 3s5z_vs_3s6z", TEN_MILLION),
     "many_starts_short": Plan(MANY_STARTS, "3m 8m MMM", "--steps 2e6 --seeds 8 --envs 256 --save-every 2e6"),
@@ -90,9 +95,12 @@ PLANS = {
         "8m 2s3z 3s_vs_3z 5m_vs_6m 8m_vs_9m",
         "--steps 1e6 --seeds 5 --eval-every 2e5 --save-every 1e6",
     ),
+    "value_vdn_mixed": Plan(
+        VDN_MIXED, "MMM2", f"{HALF} --steps 3e6 --seeds 5 --eval-every 5e5 --save-every 3e6"
+    ),
     "value_hard": Plan(QMIX, "5m_vs_6m", "--steps 3e6 --seeds 8 --eval-every 5e5 --save-every 3e6"),
     "value_hard_short": Plan(
-        QMIX, "8m_vs_9m", f"{HALF} --steps 2e6 --seeds 8 --eval-every 5e5 --save-every 2e6"
+        QMIX, "8m_vs_9m 10m_vs_11m", f"{HALF} --steps 2e6 --seeds 8 --eval-every 5e5 --save-every 2e6"
     ),
     "value_super_hard": Plan(QMIX, "6h_vs_8z", "--steps 4e6 --seeds 8 --eval-every 5e5 --save-every 4e6"),
     "value_large_batch": Plan(
@@ -103,7 +111,7 @@ PLANS = {
     ),
     "value_kite": Plan(
         {"qmix_signed": "qmix battle/MAP --env.reward signed"},
-        "3s_vs_5z",
+        "3s_vs_5z 3s_vs_4z",
         "--envs 128 --buffer 2048 --steps 3.5e6 --seeds 8 --eval-every 5e5 --save-every 3.5e6",
     ),
     "value_mixed_signed": Plan(
@@ -119,13 +127,16 @@ PLANS = {
         QMIX, "3s5z", f"{HALF} --steps 2e6 --seeds 8 --eval-every 5e5 --save-every 2e6"
     ),
     "value_mixed_shorter": Plan(
-        QMIX, "1c3s5z", f"{HALF} --steps 1.5e6 --seeds 8 --eval-every 5e5 --save-every 1.5e6"
+        QMIX, "1c3s5z MMM", f"{HALF} --steps 1.5e6 --seeds 8 --eval-every 5e5 --save-every 1.5e6"
     ),
     "value_large": Plan(
         QMIX, "corridor", f"{QUARTER} --steps 2.5e6 --seeds 8 --eval-every 5e5 --save-every 2.5e6"
     ),
     "value_large_short": Plan(
         QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
+    ),
+    "value_large_middle": Plan(
+        QMIX, "25m", f"{QUARTER} --steps 1.5e6 --seeds 8 --eval-every 2.5e5 --save-every 1.5e6"
     ),
     "value_large_shorter": Plan(
         QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 5 --eval-every 1e5 --save-every 6e5"
@@ -185,7 +196,9 @@ PLANS = {
         "v2_terran_10_vs_11 v2_protoss_10_vs_11 v2_zerg_10_vs_11",
         f"{HALF} --steps 3e6 --seeds 5 --eval-every 5e5 --save-every 3e6",
     ),
-    "v2_value_20": Plan(QMIX_LARGE_BATCH, "v2_zerg_20_vs_20", f"{QUARTER} {V2_SHORT}"),
+    "v2_value_20": Plan(
+        QMIX_LARGE_BATCH, "v2_zerg_20_vs_20 v2_terran_20_vs_20 v2_protoss_20_vs_20", f"{QUARTER} {V2_SHORT}"
+    ),
     "v2_value_23": Plan(
         QMIX_LARGE_BATCH, "v2_zerg_20_vs_23 v2_terran_20_vs_23 v2_protoss_20_vs_23", f"{QUARTER} {V2_SHORT}"
     ),
