@@ -1,7 +1,7 @@
 """How many env steps a second of a battle: ours beside JaxMARL's SMAX, and how ours grows with the map.
 
     pip install '.[bench]'
-    python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5]
+    python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5] [--kernel]
 
 Both sides draw random available actions, reset by themselves, and have their observations, state,
 rewards and available actions summed up, so that nothing is left out of the compiled program. They
@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -33,9 +34,9 @@ GROWTH = (
 )
 
 
-def our_battle(name: str) -> Game:
+def our_battle(name: str, kernel: bool = False) -> Game:
     """The battle of phalanx."""
-    return ours(f"battle/{name}")
+    return ours(f"battle/{name}", kernel=kernel)
 
 
 def smax_maps() -> dict[str, Any]:
@@ -75,14 +76,16 @@ def first_step(envs: int) -> float:
     return time.perf_counter() - begin
 
 
-def compare(maps: list[str], all_envs: list[int], steps: int, repeats: int, with_smax: bool) -> None:
+def compare(
+    maps: list[str], all_envs: list[int], steps: int, repeats: int, with_smax: bool, kernel: bool
+) -> None:
     """Print ours beside SMAX."""
     known = smax_maps() if with_smax else {}
     print(f"\n{'':<11} {'':>6} {'env steps/s':>23} {'':>7} {'compile':>17}")
     print(f"{'map':<11} {'envs':>6} {'SMAX':>11} {'phalanx':>11} {'ratio':>7} {'SMAX':>8} {'phalanx':>8}")
     for name in maps:
         for envs in all_envs:
-            mine = rollout(name, envs, steps)
+            mine = rollout(name, envs, steps, partial(our_battle, kernel=kernel))
             theirs = rollout(name, envs, steps, smax) if name in known else None
             take_turns([mine, theirs] if theirs else [mine], repeats)
             rate, ratio, compiling = "-", "-", "-"
@@ -128,6 +131,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--smax", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--kernel", action="store_true", help="step ours in one GPU kernel (small maps only)")
     args = parser.parse_args()
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
         print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
@@ -141,7 +145,7 @@ def main() -> None:
         f"battle/3m, {args.envs[0]} environments, first step after {first_step(args.envs[0]):.1f} s",
         flush=True,
     )
-    compare(args.maps, args.envs, args.steps, args.repeats, args.smax)
+    compare(args.maps, args.envs, args.steps, args.repeats, args.smax, args.kernel)
     if args.growth:
         growth(args.envs[0], args.steps, args.repeats)
     print(f"\n{load()} at the end")

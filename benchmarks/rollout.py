@@ -31,9 +31,9 @@ class Game(NamedTuple):
     """how many actions each agent has"""
 
 
-def ours(name: str) -> Game:
+def ours(name: str, **options: Any) -> Game:
     """An environment of phalanx."""
-    env = prepare(registry.make_env(name, {}))
+    env = prepare(registry.make_env(name, options))
 
     def step(key, running, actions):
         running, seen = env.step(key, running, actions)

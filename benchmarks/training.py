@@ -1,14 +1,15 @@
 """How fast MAPPO trains: the work of JaxMARL's `mappo_rnn_smax` on our `battle/3m`.
 
     python benchmarks/training.py [--jaxmarl CHECKOUT] [--envs 128 4096] [--seeds 1 8] [--repeats 3] [--parts]
-                                  [--precision float32 bfloat16] [--devices 1]
+                                  [--precision float32 bfloat16] [--devices 1] [--kernel]
 
 Rollouts of 128 steps, networks of two linear layers and a gru of 128, four epochs of four minibatches.
 With a checkout of https://github.com/FLAIROx/JaxMARL (and `pip install '.[bench]'`) its own script is timed
 in the same run, call by call in turn, on its own simulation of the map; ratios are against it. It unrolls its
 gru over all 128 steps of a rollout, ours over chunks of `--chunk`, each from the memory that was held when it
-was played. Ours is timed with every `--precision`. `--parts` also says where the time of an update goes. Many
-seeds are trained with the first of `--envs` only.
+was played. Ours is timed with every `--precision`, and with `--kernel` also with a step of its battles as one
+GPU kernel. `--parts` also says where the time of an update goes. Many seeds are trained with the first of
+`--envs` only.
 """
 
 import argparse
@@ -65,10 +66,11 @@ class Timed:
         return self.env_steps / self.seconds
 
 
-def our_setup(envs: int, seeds: int, env: str = "battle/3m", **options):
+def our_setup(envs: int, seeds: int, env: str = "battle/3m", kernel: bool = False, **options):
     """A run with the sizes that are compared."""
     settings = {**SAME_WORK, "batch_steps": STEPS * envs, **options}
-    layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": envs, "seeds": seeds}})
+    given = {"algorithm": settings, "run": {"envs": envs, "seeds": seeds}}
+    layer = Layer("benchmark", given | ({"env": {"kernel": True}} if kernel else {}))
     resolved = merge(("mappo", env), registry.algorithm_config("mappo"), registry.env_options(env), [layer])
     return set_up(resolved, registry.make_env(env, resolved.env))
 
@@ -185,6 +187,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
     parser.add_argument("--devices", type=int, default=1, help="that share our run")
     parser.add_argument("--parts", action="store_true", help="say where the time of an update goes")
+    parser.add_argument("--kernel", action="store_true", help="ours also with battles in one GPU kernel")
     args = parser.parse_args()
     device.configure(args.devices)
     cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
@@ -192,12 +195,18 @@ def main() -> None:
     print(f"\n{'MAPPO, gru 128, on 3m':<42} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for envs, seeds in cases:
         options = {"devices": args.devices, "chunk": args.chunk}
-        runs = {each: ours(envs, seeds, args.updates, precision=each, **options) for each in args.precision}
+        runs = {
+            precision + ", kernel" * kernel: ours(
+                envs, seeds, args.updates, precision=precision, kernel=kernel, **options
+            )
+            for precision in args.precision
+            for kernel in (False, True)[: 1 + args.kernel]
+        }
         peer = jaxmarl(args.jaxmarl, envs, seeds, args.updates) if args.jaxmarl else None
         take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
-        for precision, run in runs.items():
+        for variant, run in runs.items():
             name = f"{envs:,} environments" + (f", {seeds} seeds" if seeds > 1 else "")
-            name += f", {precision}" if len(runs) > 1 else ""
+            name += f", {variant}" if len(runs) > 1 else ""
             theirs, ratio = f"{'-':>12}", f"{'-':>7}"
             if peer:
                 theirs, ratio = f"{peer.rate:>12,.0f}", f"{run.rate / peer.rate:>6.1f}x"

@@ -1,14 +1,15 @@
 """How fast QMIX trains: the work of JaxMARL's `qmix_rnn` on our `battle/3m` and `mpe/simple_spread`.
 
     python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks simple_spread] [--repeats 3] [--parts]
-                                        [--devices 1]
+                                        [--devices 1] [--precision float32 bfloat16] [--kernel]
 
 Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
 gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
 https://github.com/FLAIROx/JaxMARL (and `pip install .[bench]`) its own script is timed in the same run, call
 by call in turn; ratios are against it. It draws 32 rollouts of 128 (26) steps, in which one episode follows
 another; ours 32 episodes. Since those are shorter, there is a second line with as many steps in a draw as
-JaxMARL has. `--parts` also says where the time of an update goes.
+JaxMARL has. Ours is timed with every `--precision`, and with `--kernel` also with a step of its battles as
+one GPU kernel. `--parts` also says where the time of an update goes.
 """
 
 import argparse
@@ -98,7 +99,7 @@ TASKS = {
 }
 
 
-def our_setup(task: Task, episodes: int) -> Setup:
+def our_setup(task: Task, episodes: int, kernel: bool = False, precision: str = "float32") -> Setup:
     """Our loop for a task."""
     settings = {
         "network": "gru",
@@ -106,17 +107,19 @@ def our_setup(task: Task, episodes: int) -> Setup:
         "gradient_steps": task.gradient_steps,
         "episodes": episodes,
         "buffer": 5000,
+        "precision": precision,
         **task.options,
     }
-    layer = Layer("benchmark", {"algorithm": settings, "run": {"envs": task.envs}})
+    given = {"algorithm": settings, "run": {"envs": task.envs}}
+    layer = Layer("benchmark", given | ({"env": {"kernel": True}} if kernel else {}))
     qmix = registry.algorithm_config("qmix")
     resolved = merge(("qmix", task.env), qmix, registry.env_options(task.env), [layer])
     return set_up(resolved, registry.make_env(task.env, resolved.env))
 
 
-def ours(task: Task, episodes: int, devices: int = 1) -> Timed:
+def ours(task: Task, episodes: int, devices: int = 1, **variant: Any) -> Timed:
     """The training program of phalanx, as `phalanx train` runs it, with a replay that has something in it."""
-    setup = our_setup(task, episodes)
+    setup = our_setup(task, episodes, **variant)
     layout = lay_out(setup.loop, devices)
     programs = compile_programs(setup.loop, setup.evaluation, layout).complete()
     carry = [programs.init(jnp.array([0], jnp.int32))]
@@ -211,21 +214,30 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--parts", action="store_true", help="also where the time of an update goes")
     parser.add_argument("--devices", type=int, default=1, help="that share our run")
+    parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
+    parser.add_argument("--kernel", action="store_true", help="ours also with battles in one GPU kernel")
     args = parser.parse_args()
     device.configure(args.devices)
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
-    print(f"\n{'QMIX, env steps/s':<44} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
+    print(f"\n{'QMIX, env steps/s':<54} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for name in args.tasks:
         task = TASKS[name]
         limit = registry.make_env(task.env, {}).spec.time_limit
-        runs = {n: ours(task, n, args.devices) for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))}
+        kernels = (False, True) if args.kernel and task.env.startswith("battle/") else (False,)
+        runs = {
+            f"{n} episodes in a draw, {precision}" + ", kernel" * kernel: ours(
+                task, n, args.devices, kernel=kernel, precision=precision
+            )
+            for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))
+            for precision in args.precision
+            for kernel in kernels
+        }
         peer = jaxmarl(args.jaxmarl, task) if args.jaxmarl else None
         take_turns([*runs.values(), *([peer] if peer else [])], args.repeats)
-        for episodes, run in runs.items():
+        for variant, run in runs.items():
             theirs = f"{peer.rate:>12,.0f}" if peer else f"{'-':>12}"
             ratio = f"{run.rate / peer.rate:>6.1f}x" if peer else f"{'-':>7}"
-            what = f"{name}, {episodes} episodes in a draw"
-            print(f"  {what:<42} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
+            print(f"  {f'{name}, {variant}':<52} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
         if args.parts:
             parts(task, args.repeats)
     print(f"\n{load()} at the end")

@@ -1,5 +1,6 @@
 """Battles as environments: actions to orders, eight game loops, then reward, endings and observations."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from phalanx.envs.battle.terrain import SIZE, Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
 from phalanx.envs.battle.world import NOBODY, Params, Units, World, start
 from phalanx.errors import PhalanxError
+from phalanx.ops import kernels
 from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 # Raised when battles go another way: 2, enemies keep targets in reach; 3, other starts; 4, one start a map.
@@ -90,6 +92,10 @@ class Battle(Env):
         1, "number of initial states: the map's own, the rest random", at_least=1, at_most=4096
     )
     start_seed: int = option(0, "seed of the random initial states", at_least=0)
+    kernel: bool = option(
+        False,
+        "step a small battle (such as 3m) in one kernel, on one GPU: faster, slower to compile",
+    )
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
 
@@ -248,8 +254,24 @@ class Battle(Env):
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
         noise = draws.uniform(key, self._noise)
-        state, view, reward, terminated, info = batch_last(self._play)(state, actions, noise)
+        play = self._play_in_kernel if self.kernel else self._play
+        state, view, reward, terminated, info = batch_last(play)(state, actions, noise)
         return state, self._timestep(view, reward, terminated, info)
+
+    @cached_property
+    def _play_in_kernel(self) -> Callable[..., Any]:
+        """`_play`, in one kernel on a GPU. On a CPU too, a battle must be small enough."""
+        width, world = kernels.WIDTH, self._world
+        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*x.shape[1:], width), x.dtype), self._first[0])
+        actions = jax.ShapeDtypeStruct((world.allies, width), jnp.int32)
+        noise = jax.ShapeDtypeStruct((self._noise, width), jnp.float32)
+        try:
+            kernels.require(self._play, state, actions, noise)
+        except kernels.Unsupported as error:
+            raise PhalanxError(
+                f"kernel is for small battles, and {self._name} has {error}: leave it out"
+            ) from None
+        return kernels.on_gpu(self._play)
 
     @property
     def _noise(self) -> int:

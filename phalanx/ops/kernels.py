@@ -1,0 +1,146 @@
+"""A function of many small arrays as one GPU kernel: each thread computes one entry of the batch.
+
+XLA makes some sixty kernels of a simulator's step. For a few environments they take longer to launch than to
+run, for many they move every intermediate array through memory. In one kernel, intermediate rows stay in
+registers. The kernel is compiled by Triton, through Pallas.
+"""
+
+# JAX leaves parts of its own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from phalanx.ops import rows as on_rows
+from phalanx.ops.rows import Rows, Unsupported, cells
+from phalanx.types import Array, PyTree
+
+WIDTH = 32  # entries of a block: the threads of one warp
+MOST = 7000  # operations on rows: `3m` has 4,100, compiled in 5 s. Time grows with the square of their number
+ODD = 1  # columns more than entries: at odd places Triton gives each thread one entry, as the kernel needs
+
+
+def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """`fn`, of arrays (..., B), as one kernel in a program for one GPU."""
+
+    def call(*args: PyTree) -> PyTree:
+        alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
+        return (in_one_kernel(fn) if jax.default_backend() == "gpu" and alone else fn)(*args)
+
+    return call
+
+
+def require(fn: Callable[..., PyTree], *shapes: PyTree) -> None:
+    """Raise `Unsupported` if `fn` of arrays of these shapes cannot be one kernel."""
+    jax.eval_shape(in_one_kernel(fn), *shapes)
+
+
+def in_one_kernel(fn: Callable[..., PyTree], interpret: bool = False) -> Callable[..., PyTree]:
+    """`fn`, of arrays (..., B), as one kernel."""
+    from jax.experimental import pallas as pl
+
+    def call(*args: PyTree) -> PyTree:
+        given = jax.tree.leaves(args)
+        batch = given[0].shape[-1]
+        closed, shapes = on_rows.trace(fn, args)
+        results = jax.tree.leaves(shapes)
+        if (operations := on_rows.count(closed.jaxpr)) > MOST:
+            raise Unsupported(f"{operations:,} operations (at most {MOST:,})")
+        blocks = -(-batch // WIDTH)
+        sizes = [_power(sum(math.prod(x.shape[:-1]) for x in arrays)) for arrays in (given, results)]
+
+        def kernel(into: Any, out: Any) -> None:
+            out[...] = _packed(on_rows.evaluate(closed, _unpacked(given, into), WIDTH), sizes[1])
+
+        specs = [pl.BlockSpec((size, WIDTH), lambda i: (0, i)) for size in sizes]
+        made = pl.pallas_call(
+            kernel,
+            grid=(blocks,),
+            in_specs=specs[:1],
+            out_specs=specs[1],
+            out_shape=jax.ShapeDtypeStruct((sizes[1], blocks * WIDTH + ODD), jnp.int32),
+            interpret=interpret,
+            **({} if interpret else {"compiler_params": _compiler_params()}),
+        )(_pack(given, blocks * WIDTH + ODD, sizes[0]))
+        return jax.tree.unflatten(jax.tree.structure(shapes), _unpack(made, results, batch))
+
+    return call
+
+
+def _compiler_params() -> Any:
+    from jax.experimental.pallas import triton
+
+    return triton.CompilerParams(num_warps=1, num_stages=1)
+
+
+def _power(count: int) -> int:
+    """The least power of two that is not less: the sizes that Triton knows."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _to_bits(x: Array) -> Array:
+    """As int32: Triton takes long for several arrays, so all arguments are one, and all results."""
+    if x.dtype == jnp.float32:
+        return jax.lax.bitcast_convert_type(x, jnp.int32)
+    if x.dtype == jnp.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize <= 4):
+        return x.astype(jnp.int32)
+    raise Unsupported(str(x.dtype))
+
+
+def _from_bits(x: Array, dtype: Any) -> Array:
+    """The inverse."""
+    if dtype == jnp.float32:
+        return jax.lax.bitcast_convert_type(x, jnp.float32)
+    return x != 0 if dtype == jnp.bool_ else x.astype(dtype)
+
+
+def _pack(arrays: list[Array], columns: int, size: int) -> Array:
+    """Arrays as one, (size, columns), with zeros behind the last row and column."""
+    rows = jnp.concatenate([_to_bits(x).reshape(-1, x.shape[-1]) for x in arrays])
+    return jnp.pad(rows, ((0, size - len(rows)), (0, columns - rows.shape[1])))
+
+
+def _unpack(made: Array, like: list[Any], batch: int) -> list[Array]:
+    """The inverse, for arrays like these."""
+    counts = [math.prod(x.shape[:-1]) for x in like]
+    ends = list(itertools.accumulate(counts))
+    return [
+        _from_bits(made[end - count : end, :batch], x.dtype).reshape(*x.shape[:-1], batch)
+        for x, count, end in zip(like, counts, ends, strict=True)
+    ]
+
+
+def _unpacked(like: list[Array], ref: Any) -> list[Rows]:
+    """Within the kernel: the rows of its arguments."""
+    parts = iter(jax.lax.split(ref[...], [1] * ref.shape[0], axis=0) if ref.shape[0] > 1 else [ref[...]])
+    return [
+        Rows(
+            cells(
+                x.shape[:-1],
+                [_from_bits(next(parts).reshape(WIDTH), x.dtype) for _ in range(math.prod(x.shape[:-1]))],
+            ),
+            x.dtype,
+        )
+        for x in like
+    ]
+
+
+def _packed(values: list[Rows], size: int) -> Array:
+    """Within the kernel: rows as one block (R, W)."""
+    rows = [
+        _to_bits(on_rows.row(each, value.dtype, WIDTH))
+        for value in values
+        for each in value.cells.reshape(-1)
+    ]
+    rows += [jnp.zeros(WIDTH, jnp.int32)] * (size - len(rows))
+    # Triton joins two along a new last axis: the rows of the first join are farthest apart.
+    while len(rows) > 1:
+        half = len(rows) // 2
+        pairs = zip(rows[:half], rows[half:], strict=True)
+        rows = [jnp.concatenate([a[..., None], b[..., None]], -1) for a, b in pairs]
+    return rows[0].reshape(WIDTH, size).T
