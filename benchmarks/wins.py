@@ -136,7 +136,7 @@ PLANS = {
         QMIX, "2c_vs_64zg", f"{QUARTER} --steps 8e5 --seeds 8 --eval-every 2e5 --save-every 8e5"
     ),
     "value_large_middle": Plan(
-        QMIX, "25m", f"{QUARTER} --steps 1.5e6 --seeds 8 --eval-every 2.5e5 --save-every 1.5e6"
+        QMIX, "25m", f"{QUARTER} --steps 1e6 --seeds 5 --eval-every 2e5 --save-every 1e6"
     ),
     "value_large_shorter": Plan(
         QMIX, "bane_vs_bane", f"{QUARTER} --steps 6e5 --seeds 5 --eval-every 1e5 --save-every 6e5"
