@@ -142,6 +142,26 @@ def run_cli(*words, cwd):
     )
 
 
+def test_a_device_that_runs_out_of_memory_is_one_line(monkeypatch, capsys):
+    """Any other error of JAX has its traceback."""
+
+    def fail_with(message):
+        def command(words):
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(cli, "find", lambda words: command)
+        cli.main()
+
+    with pytest.raises(SystemExit) as stopped:
+        fail_with("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 20.93GiB")
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("phalanx: the device ran out of memory: ")
+    assert said.count("\n") == 1
+    with pytest.raises(RuntimeError, match="INTERNAL"):
+        fail_with("INTERNAL: something else")
+
+
 def test_a_warning_is_one_plain_line_on_stderr(monkeypatch, capsys):
     """Also if a library gives the root logger a handler; and nothing is left of it after the command."""
     logger, others = logging.getLogger("phalanx.report.mirrors"), []

@@ -99,3 +99,13 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        # A run that is too large is refused before; here another program has taken what was free then.
+        print(
+            "phalanx: the device ran out of memory: wait for other programs that use it, or try fewer --seeds, "
+            "fewer --envs, or a smaller --buffer",
+            file=sys.stderr,
+        )
+        sys.exit(2)
