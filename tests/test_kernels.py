@@ -146,7 +146,10 @@ def test_a_battle_has_the_option(monkeypatch):
     monkeypatch.setattr(kernels, "on_gpu", partial(kernels.in_one_kernel, interpret=True))
     again = make_env("battle/2m_vs_1m", kernel=True)
     agree(jax.jit(jax.vmap(again.step))(keys, state, actions), on_a_cpu, atol=1e-4)
-    with pytest.raises(
-        PhalanxError, match=r"^kernel is for small battles, and battle/8m has .*: leave it out"
-    ):
-        jax.eval_shape(make_env("battle/8m", kernel=True).step, keys[0], None, None)
+    large = make_env("battle/8m", kernel=True)
+    state, refused = (
+        jax.eval_shape(large.reset, keys[0])[0],
+        r"^kernel is for small battles, and battle/8m has ",
+    )
+    with pytest.raises(PhalanxError, match=refused):
+        jax.eval_shape(large.step, keys[0], state, jnp.zeros(8, jnp.int32))

@@ -104,8 +104,8 @@ def main() -> None:
             raise
         # A run that is too large is refused before; here another program has taken what was free then.
         print(
-            "phalanx: the device ran out of memory: wait for other programs that use it, or try fewer --seeds, "
-            "fewer --envs, or a smaller --buffer",
+            "phalanx: the device ran out of memory: wait for other programs that use it, or try fewer --seeds"
+            ", fewer --envs or a smaller --buffer",
             file=sys.stderr,
         )
         sys.exit(2)

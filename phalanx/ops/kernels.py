@@ -26,18 +26,20 @@ ODD = 1  # columns more than entries: at odd places Triton gives each thread one
 
 
 def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """`fn`, of arrays (..., B), as one kernel in a program for one GPU."""
+    """`fn`, of arrays (..., B), as one kernel in a program for one GPU; elsewhere as it is.
+
+    Where `fn` cannot be a kernel it is `Unsupported` on every machine.
+    """
 
     def call(*args: PyTree) -> PyTree:
+        kernel = in_one_kernel(fn)
         alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
-        return (in_one_kernel(fn) if jax.default_backend() == "gpu" and alone else fn)(*args)
+        if jax.default_backend() == "gpu" and alone:
+            return kernel(*args)
+        jax.eval_shape(kernel, *args)
+        return fn(*args)
 
     return call
-
-
-def require(fn: Callable[..., PyTree], *shapes: PyTree) -> None:
-    """Raise `Unsupported` if `fn` of arrays of these shapes cannot be one kernel."""
-    jax.eval_shape(in_one_kernel(fn), *shapes)
 
 
 def in_one_kernel(fn: Callable[..., PyTree], interpret: bool = False) -> Callable[..., PyTree]:

@@ -234,7 +234,7 @@ def _look_up(eqn: Any, constants: np.ndarray, index: Rows, width: int) -> Rows:
     """Single entries of a few constants: a chain of selections."""
     numbers = eqn.params["dimension_numbers"]
     if constants.size > 64 or numbers.offset_dims or numbers.start_index_map != tuple(range(constants.ndim)):
-        raise Unsupported("more than single entries of a few constants")
+        raise Unsupported("look-ups in large constants")
     items = []
     for place in index.cells.reshape(-1, constants.ndim):
         rows = [row(value, index.dtype, width) for value in place]

@@ -1,10 +1,9 @@
 """Battles as environments: actions to orders, eight game loops, then reward, endings and observations."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,39 +14,21 @@ from phalanx.envs import draws
 from phalanx.envs.base import Env, numbered
 from phalanx.envs.batching import batch_last
 from phalanx.envs.battle import combat, scenarios, spawn
+from phalanx.envs.battle.frames import frame
 from phalanx.envs.battle.heuristic import NearestEnemy
-from phalanx.envs.battle.layout import LOOKS, Extra
+from phalanx.envs.battle.layout import Extra
 from phalanx.envs.battle.observe import Observer, View
 from phalanx.envs.battle.opponent import Opponent, Script
 from phalanx.envs.battle.orders import ally_orders
-from phalanx.envs.battle.terrain import SIZE, Terrain
+from phalanx.envs.battle.terrain import Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
-from phalanx.envs.battle.world import NOBODY, Params, Units, World, start
+from phalanx.envs.battle.world import BattleState, Params, Units, World, start
 from phalanx.errors import PhalanxError
 from phalanx.ops import kernels
-from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
+from phalanx.types import Array, EnvSpec, Observation, TimeStep
 
 # Raised when battles go another way: 2, enemies keep targets in reach; 3, other starts; 4, one start a map.
 RULES = 4
-
-
-class BattleState(NamedTuple):
-    """A battle between two steps."""
-
-    units: Units
-    kinds: Array | None
-    """(N,) int32, where types are drawn anew for each episode"""
-    memory: PyTree
-    """the opponent's"""
-    last_action: Array
-    """(A,) int32, -1 before the first"""
-    steps: Array
-    facing: Array | None = None
-    """(A,) int32: where each agent looks, with a cone of view"""
-    known: Array | None = None
-    """(A, E) bool: which enemies each agent may see"""
-    lucky: Array | None = None
-    """(A, E) bool: which enemies each agent may see though another saw them first"""
 
 
 @dataclass(frozen=True)
@@ -254,24 +235,14 @@ class Battle(Env):
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
         noise = draws.uniform(key, self._noise)
-        play = self._play_in_kernel if self.kernel else self._play
-        state, view, reward, terminated, info = batch_last(play)(state, actions, noise)
-        return state, self._timestep(view, reward, terminated, info)
-
-    @cached_property
-    def _play_in_kernel(self) -> Callable[..., Any]:
-        """`_play`, in one kernel on a GPU. On a CPU too, a battle must be small enough."""
-        width, world = kernels.WIDTH, self._world
-        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*x.shape[1:], width), x.dtype), self._first[0])
-        actions = jax.ShapeDtypeStruct((world.allies, width), jnp.int32)
-        noise = jax.ShapeDtypeStruct((self._noise, width), jnp.float32)
+        play = kernels.on_gpu(self._play) if self.kernel else self._play
         try:
-            kernels.require(self._play, state, actions, noise)
+            state, view, reward, terminated, info = batch_last(play)(state, actions, noise)
         except kernels.Unsupported as error:
             raise PhalanxError(
                 f"kernel is for small battles, and {self._name} has {error}: leave it out"
             ) from None
-        return kernels.on_gpu(self._play)
+        return state, self._timestep(view, reward, terminated, info)
 
     @property
     def _noise(self) -> int:
@@ -369,51 +340,10 @@ class Battle(Env):
             earned = jnp.abs(earned)
         return (earned + bonus) / self._scale(params)
 
-    # Showing
-
     def frame(self, state: BattleState) -> dict[str, Any]:
-        units, world = state.units, self._world
-        kinds = world.kinds if state.kinds is None else np.asarray(state.kinds)
-        types = [world.types[int(k)] for k in kinds]
-        wide = {name: np.array([getattr(unit, name) for unit in types]) for name in SHOWN}
-        sight, shoot, facing, sees = self._views(state)
-        return {
-            "kind": "battle",
-            "size": SIZE,
-            "walkable": world.terrain.walkable,
-            "level": world.terrain.level,
-            "allies": world.allies,
-            "types": [unit.name for unit in types],
-            "x": units.x,
-            "y": units.y,
-            "radius": wide["radius"],
-            "health": units.health,
-            "max_health": wide["health"],
-            "shield": units.shield if units.shield is not None else np.zeros(world.n),
-            "max_shield": wide["shield"],
-            "energy": units.energy if units.energy is not None else np.zeros(world.n),
-            "target": np.where(np.asarray(units.health) > 0, units.aim, NOBODY),
-            "fired": units.fired,
-            "sight": sight,
-            "shoot": shoot,
-            "facing": facing,
-            "sees": sees,
-        }
-
-    def _views(self, state: BattleState) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-        """How far agents see and may aim, (A,); where they look, (A,) degrees; whom they see, (A, N)."""
-        observer, world = self.observer, self._world
-        one = jax.tree.map(lambda x: np.asarray(x)[..., None], (state.kinds, state.units, state.facing))
-        kinds, units, facing = one
-        *_, sees = (np.array(x)[..., 0] for x in observer.in_sight(kinds, units, facing))
-        if state.known is not None:
-            sees[:, world.sides[1]] &= np.asarray(state.known)
-        sight, shoot = (np.broadcast_to(x, (world.allies, 1, 1))[:, 0, 0] for x in observer.ranges(kinds))
-        degrees = None if state.facing is None else np.asarray(state.facing) * (360 / LOOKS)
-        return sight, shoot, degrees, sees
+        return frame(self._world, self.observer, state)
 
 
-SHOWN = ("radius", "health", "shield")
 LOST, DRAWN, WON, GOES_ON = -1, 0, 1, 2
 
 

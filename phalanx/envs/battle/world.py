@@ -14,7 +14,7 @@ import numpy as np
 from phalanx.envs.battle import units as data
 from phalanx.envs.battle.terrain import Terrain
 from phalanx.envs.battle.units import LOOPS_PER_SECOND, UnitType
-from phalanx.types import Array
+from phalanx.types import Array, PyTree
 
 NOBODY = -1
 FAR = 4000.0  # where the dead are put, so that no distance test finds them
@@ -106,6 +106,25 @@ class Units(NamedTuple):
     """(4, N, B): the middle of the line that a beam sweeps, and the direction of the shot"""
     burst: Any
     """bool: died in a chain of explosions, and will explode in the next loop"""
+
+
+class BattleState(NamedTuple):
+    """A battle between two steps."""
+
+    units: Units
+    kinds: Array | None
+    """(N,) int32, where types are drawn anew for each episode"""
+    memory: PyTree
+    """the opponent's"""
+    last_action: Array
+    """(A,) int32, -1 before the first"""
+    steps: Array
+    facing: Array | None = None
+    """(A,) int32: where each agent looks, with a cone of view"""
+    known: Array | None = None
+    """(A, E) bool: which enemies each agent may see"""
+    lucky: Array | None = None
+    """(A, E) bool: which enemies each agent may see though another saw them first"""
 
 
 class Orders(NamedTuple):
