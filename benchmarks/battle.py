@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, stacked, take_turns
+from rollout import Game, Rollout, from_jaxmarl, load, ours, peer, require_gpu, stacked, take_turns
 
 import phalanx
 from phalanx import device, registry
@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--kernel", action="store_true", help="step ours in one GPU kernel (small maps only)")
     args = parser.parse_args()
+    require_gpu(parser, args.kernel)
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
         print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
         raise SystemExit(2)

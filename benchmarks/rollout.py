@@ -1,5 +1,6 @@
 """What the benchmarks share: simulators as one kind of thing, played at random and timed in turn."""
 
+import argparse
 import importlib
 import math
 import os
@@ -125,6 +126,12 @@ class Rollout:
     def rate(self) -> float:
         """Env steps a second, in the fastest call that was timed."""
         return self.env_steps / self.seconds
+
+
+def require_gpu(parser: argparse.ArgumentParser, kernel: bool) -> None:
+    """An error for `--kernel` where it changes nothing."""
+    if kernel and jax.default_backend() != "gpu":
+        parser.error("--kernel needs a GPU")
 
 
 class Timed(Protocol):

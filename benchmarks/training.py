@@ -24,7 +24,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-from rollout import load, take_turns
+from rollout import load, require_gpu, take_turns
 
 from phalanx import device, registry
 from phalanx.algorithms.shared.actor_critic import ActorCritic
@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--kernel", action="store_true", help="ours also with battles in one GPU kernel")
     args = parser.parse_args()
     device.configure(args.devices)
+    require_gpu(parser, args.kernel)
     cases = [(envs, 1) for envs in args.envs] + [(args.envs[0], n) for n in args.seeds if n > 1]
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'MAPPO, gru 128, on 3m':<42} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
@@ -213,7 +214,7 @@ def main() -> None:
             print(f"  {name:<40} {theirs} {run.rate:>12,.0f} {ratio}", flush=True)
     if args.parts:
         for envs in args.envs:
-            parts(envs, args.repeats, chunk=args.chunk)
+            parts(envs, args.repeats, chunk=args.chunk, kernel=args.kernel)
     print(f"\n{load()} at the end")
 
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-from rollout import load, take_turns
+from rollout import load, require_gpu, take_turns
 from training import Timed, print_parts, script_of
 
 from phalanx import device, registry
@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("--kernel", action="store_true", help="ours also with battles in one GPU kernel")
     args = parser.parse_args()
     device.configure(args.devices)
+    require_gpu(parser, args.kernel)
     print(f"{device.describe()}, jax {jax.__version__}, {load()}; best of {args.repeats}")
     print(f"\n{'QMIX, env steps/s':<54} {'JaxMARL':>12} {'ours':>12} {'ratio':>7}")
     for name in args.tasks:

@@ -153,10 +153,11 @@ def test_a_device_that_runs_out_of_memory_is_one_line(monkeypatch, capsys):
         cli.main()
 
     with pytest.raises(SystemExit) as stopped:
-        fail_with("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 20.93GiB")
-    assert stopped.value.code == 2
+        fail_with("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 20.93GiB.\nMore of it")
+    assert stopped.value.code == 1
     said = capsys.readouterr().err
-    assert said.startswith("phalanx: the device ran out of memory: ")
+    assert said.startswith("phalanx: the device ran out of memory (RESOURCE_EXHAUSTED: ")
+    assert "20.93GiB.): if other programs use it" in said
     assert said.count("\n") == 1
     with pytest.raises(RuntimeError, match="INTERNAL"):
         fail_with("INTERNAL: something else")

@@ -12,6 +12,7 @@ from phalanx import cli
 from phalanx.config import toml_value
 from phalanx.errors import PhalanxError
 from phalanx.report.compare import compare, label, marl_eval, read
+from phalanx.report.compare.fairness import env_notes
 from phalanx.report.compare.model import Cell
 from phalanx.report.comparison import html
 from phalanx.report.figures import limits, look
@@ -172,6 +173,18 @@ def test_arms_are_called_by_what_differs(tmp_path):
     assert label(runs) == ["mappo share=all", "mappo share=agent", "ippo"]
     more = read(write_run(tmp_path / "d", "ippo", "battle/3m", share="agent", first=5))
     assert len(compare([*runs, more]).cells["ippo", "battle/3m"].seeds) == 10
+
+
+def test_options_for_speed_make_no_other_arm(tmp_path):
+    """Nor does it matter that a run is older than such an option."""
+    run = read(write_run(tmp_path / "a", "mappo", "battle/3m"))
+    env = run.config.get("env", {})
+    with_kernel = run._replace(config={**run.config, "env": {**env, "kernel": True}})
+    other_reward = run._replace(config={**run.config, "env": {**env, "reward": "sparse"}})
+    assert label([run, with_kernel]) == ["mappo", "mappo"]
+    assert not env_notes({"battle/3m": [run, with_kernel]})
+    assert label([run, other_reward]) == ["mappo reward=None", "mappo reward=sparse"]
+    assert env_notes({"battle/3m": [run, other_reward]})
 
 
 def test_unfair_comparisons_are_refused(two, tmp_path):

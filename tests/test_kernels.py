@@ -42,10 +42,11 @@ FUNCTIONS = {
     "constants": lambda x, n: (x + NUMBERS, jnp.where(NUMBERS > 1, x, -x)),
     "choices": lambda x, n: (jnp.where(x > 0, x, n.astype(jnp.float32)), (x > 0) & (n != 1), n % 3),
     "sums": lambda x, n: (x.sum(0), x.max(0), (x > 0).any(0), n.min(0), (x[:, None] * x[None]).sum((0, 1))),
-    "places": lambda x, n: (x[::-1], x[1:3], x[np.array([2, 0])], jnp.concatenate([x, -x])),
+    "places": lambda x, n: (x[1:3], x[np.array([2, 0])], jnp.concatenate([x, -x])),
     "shapes": lambda x, n: (x.reshape(2, 2, -1), jnp.pad(x, ((1, 2), (0, 0))), x.T.T),
     "stacks": lambda x, n: (jnp.stack([*x]), jnp.stack([x[0], x[1]], axis=0)),
-    "tables": lambda x, n: jnp.asarray(TABLE)[jnp.clip(n, 0, 4)],
+    "tables": lambda x, n: (jnp.asarray(TABLE)[jnp.clip(n, 0, 4)], jnp.asarray(TABLE).at[n].get(mode="clip")),
+    "wide tables": lambda x, n: jnp.asarray(TABLE[:4]).reshape(2, 2).at[n, 1 - n].get(mode="clip"),
     "loops": lambda x, n: jax.lax.scan(lambda y, _: (y * 0.9 + x, None), x, None, 5)[0],
     "numbered loops": lambda x, n: jax.lax.fori_loop(0, 5, lambda i, y: y * 0.9 + x * i, x),
     "turns": lambda x, n: in_turn(x),
@@ -73,6 +74,12 @@ def test_rows_and_kernels_compute_the_same(name, given):
     want = fn(*given)
     agree(jax.jit(on_rows(fn))(*given), want)
     agree(kernels.in_one_kernel(fn, interpret=True)(*given), want)
+    assert "triton" in for_a_gpu(kernels.in_one_kernel(fn), *given)
+
+
+def for_a_gpu(fn, *args):
+    """The program for a GPU, as far as a CPU can make it."""
+    return jax.jit(fn).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def test_a_batch_of_any_size_is_filled_up(given):
@@ -81,18 +88,26 @@ def test_a_batch_of_any_size_is_filled_up(given):
     agree(kernels.in_one_kernel(fn, interpret=True)(*some), fn(*some))
 
 
-@pytest.mark.parametrize(
-    ("fn", "why"),
-    [
-        (lambda x, n: x - x.mean(-1, keepdims=True), "a reduction over the batch"),
-        (lambda x, n: jnp.take_along_axis(x, n, 0), "places that differ"),
-        (lambda x, n: jnp.sort(x, 0), "sort"),
-        (lambda x, n: x.astype(jnp.bfloat16), "bfloat16"),
-    ],
-)
-def test_what_has_no_form_in_rows_is_refused(fn, why, given):
+REFUSED = {
+    "a reduction over the batch": lambda x, n: x - x.mean(-1, keepdims=True),
+    "places that differ": lambda x, n: jnp.take_along_axis(x, n, 0),
+    "the operation sort": lambda x, n: jnp.sort(x, 0),
+    "the operation rev": lambda x, n: x[::-1],
+    "the operation reduce_or": lambda x, n: jax.lax.reduce_or(n, (0,)),
+    "bfloat16": lambda x, n: x.astype(jnp.bfloat16),
+    "last axis is not the batch": lambda x, n: x.T,
+    "a result whose": lambda x, n: x.sum(),
+    "without the batch as an axis": lambda x, n: x.reshape(-1).reshape(4, -1),
+    "cut, joined or mixed": lambda x, n: jnp.concatenate([x[:, 1:], x[:, :1]], 1),
+    "mixed": lambda x, n: x.reshape(x.shape[1], 4).T,
+    "look-ups in large constants": lambda x, n: jnp.arange(100.0)[n],
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_has_no_form_in_rows_is_refused(why, given):
     with pytest.raises(rows.Unsupported, match=why):
-        kernels.in_one_kernel(fn, interpret=True)(*given)
+        kernels.in_one_kernel(REFUSED[why], interpret=True)(*given)
 
 
 def test_large_functions_are_refused(given, monkeypatch):
@@ -121,6 +136,7 @@ def test_a_battle_in_rows_is_the_same_battle(battle):
         agree(by_rows(state, actions, noise), after, atol=1e-4)
         state, avail = after[0], after[1].avail
     assert (state.units.health <= 0).any(), "they have fought"
+    assert "triton" in for_a_gpu(kernels.in_one_kernel(battle._play), state, actions, noise)
 
 
 def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
@@ -136,20 +152,40 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
         assert not in_kernel(*given)
 
 
-def test_a_battle_has_the_option(monkeypatch):
-    """Its step is in one kernel; a large battle is refused, on a CPU too."""
-    env = make_env("battle/2m_vs_1m", kernel=True)
-    keys = jax.random.split(jax.random.key(0), kernels.WIDTH)
-    actions = jnp.zeros((kernels.WIDTH, 2), jnp.int32)
-    state = jax.vmap(env.reset)(keys)[0]
-    on_a_cpu = jax.vmap(env.step)(keys, state, actions)
+def test_a_step_of_a_battle_can_be_one_kernel(monkeypatch):
+    """Under two axes of batches, as seeds and environments are."""
+    env, again = (make_env("battle/2m_vs_1m", kernel=True) for _ in range(2))
+    keys = jax.random.split(jax.random.key(0), (2, 20))
+    actions = jnp.zeros((2, 20, 2), jnp.int32)
+    state = jax.vmap(jax.vmap(env.reset))(keys)[0]
+    on_a_cpu = jax.vmap(jax.vmap(env.step))(keys, state, actions)
     monkeypatch.setattr(kernels, "on_gpu", partial(kernels.in_one_kernel, interpret=True))
-    again = make_env("battle/2m_vs_1m", kernel=True)
-    agree(jax.jit(jax.vmap(again.step))(keys, state, actions), on_a_cpu, atol=1e-4)
-    large = make_env("battle/8m", kernel=True)
-    state, refused = (
-        jax.eval_shape(large.reset, keys[0])[0],
-        r"^kernel is for small battles, and battle/8m has ",
-    )
-    with pytest.raises(PhalanxError, match=refused):
-        jax.eval_shape(large.step, keys[0], state, jnp.zeros(8, jnp.int32))
+    agree(jax.jit(jax.vmap(jax.vmap(again.step)))(keys, state, actions), on_a_cpu, atol=1e-4)
+
+
+def step_once(name, **options):
+    env = make_env(name, kernel=True, **options)
+    key = jax.random.key(0)
+    state = jax.eval_shape(env.reset, key)[0]
+    return jax.eval_shape(env.step, key, state, jnp.zeros(env.spec.n_agents, jnp.int32))
+
+
+@pytest.mark.parametrize("name", ["3m", "3s_vs_3z", "3s_vs_4z", "3s_vs_5z"])
+def test_battles_of_few_units_fit(name):
+    """On a CPU too, where the option changes nothing else."""
+    step_once(f"battle/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("8m", {}, r"has 19,\d\d\d operations \(at most 7,000\)"),
+        ("v2_terran_5_vs_5", {}, r"has 13,\d\d\d operations"),
+        ("2m_vs_1z", {}, "has look-ups in large constants"),
+        ("3m", {"obs_height": True}, "has look-ups in large constants"),
+    ],
+)
+def test_other_battles_are_refused(name, options, why):
+    want = f"^a step of battle/{name} cannot be one GPU kernel, as it {why}.*: leave --env.kernel out"
+    with pytest.raises(PhalanxError, match=want):
+        step_once(f"battle/{name}", **options)

@@ -102,10 +102,10 @@ def main() -> None:
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        # A run that is too large is refused before; here another program has taken what was free then.
+        first, *_ = str(error).splitlines()
         print(
-            "phalanx: the device ran out of memory: wait for other programs that use it, or try fewer --seeds"
-            ", fewer --envs or a smaller --buffer",
+            f"phalanx: the device ran out of memory ({one_line(first)}): if other programs use it, wait for "
+            "them, else try fewer --seeds, fewer --envs or a smaller --buffer",
             file=sys.stderr,
         )
-        sys.exit(2)
+        sys.exit(1)

@@ -30,13 +30,16 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
     Where `fn` cannot be a kernel it is `Unsupported` on every machine.
     """
+    kernel = in_one_kernel(fn)
+    known_to_fit: list[bool] = []
 
     def call(*args: PyTree) -> PyTree:
-        kernel = in_one_kernel(fn)
         alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
         if jax.default_backend() == "gpu" and alone:
             return kernel(*args)
-        jax.eval_shape(kernel, *args)
+        if not known_to_fit:
+            jax.eval_shape(kernel, *args)
+            known_to_fit.append(True)
         return fn(*args)
 
     return call

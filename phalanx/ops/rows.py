@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from phalanx.ops.moves import BATCH, MOVES, Unsupported, batch_axis, cells, keeps_batch, with_one
 from phalanx.types import PyTree
 
-BATCH = 7919  # stands for the batch axis while a function is traced: no other axis may have this length
 ELEMENTWISE = {
     "abs", "add", "and", "bitcast_convert_type", "clamp", "convert_element_type", "copy", "cos", "div", "eq",
     "exp", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "lt", "max", "min", "mul", "ne",
-    "neg", "not", "or", "pow", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic",
+    "neg", "not", "or", "pow", "rem", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic",
     "shift_right_logical", "sign", "sin", "sqrt", "square", "sub", "tanh", "xor",
 }  # fmt: skip
 FOLDS = {
@@ -38,10 +38,6 @@ FOLDS = {
 }
 
 
-class Unsupported(Exception):
-    """An operation that has no form in rows."""
-
-
 class Rows(NamedTuple):
     """An array with a batch axis: an object array of its rows, without that axis; each (B,) or a constant."""
 
@@ -49,25 +45,21 @@ class Rows(NamedTuple):
     dtype: Any
 
 
-def cells(shape: Sequence[int], items: Sequence[Any]) -> np.ndarray:
-    """An object array; numpy would take rows apart."""
-    out = np.empty(math.prod(shape), object)
-    for i, item in enumerate(items):
-        out[i] = item
-    return out.reshape(tuple(shape))
-
-
 def trace(fn: Callable[..., PyTree], args: PyTree) -> tuple[Any, PyTree]:
-    """The jaxpr of `fn` for a batch of `BATCH`, and the shapes of its results."""
+    """The jaxpr of `fn` for a batch of `BATCH`, and the shapes of its results: the last axis is the batch."""
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*x.shape[:-1], BATCH), x.dtype), args)
-    return jax.make_jaxpr(fn, return_shape=True)(*like)
+    closed, results = jax.make_jaxpr(fn, return_shape=True)(*like)
+    for x in jax.tree.leaves((like, results)):
+        if x.shape.count(BATCH) != 1 or x.shape[-1] != BATCH:
+            raise Unsupported("an argument or a result whose last axis is not the batch")
+    return closed, results
 
 
 def count(jaxpr: Any) -> int:
     """How many operations on rows a jaxpr has; loops that stay loops are counted once."""
     total = 0
     for eqn in jaxpr.eqns:
-        inner = list(core_jaxprs(eqn))
+        inner = _inner(eqn)
         if inner:
             turns = eqn.params["length"] if eqn.primitive.name == "scan" and not _stays(eqn) else 1
             total += turns * count(inner[0])
@@ -77,7 +69,7 @@ def count(jaxpr: Any) -> int:
     return total
 
 
-def core_jaxprs(eqn: Any) -> list[Any]:
+def _inner(eqn: Any) -> list[Any]:
     """The jaxprs that an equation calls; of a choice by platform the first."""
     found = [value for value in eqn.params.values() if hasattr(value, "jaxpr")]
     found += [value for value in eqn.params.get("branches", ())][:1]
@@ -111,7 +103,8 @@ def _equation(eqn: Any, given: list[Any], width: int) -> list[Any]:
     if name in ("custom_jvp_call", "custom_vjp_call"):
         return evaluate(params["call_jaxpr"], given, width)
     if name == "platform_index":
-        return [np.int32(0)]  # the form for a CPU is the one that takes units one after another
+        # The form for a CPU, which every `platform_dependent` names first: it takes units one after another.
+        return [np.int32(0)]
     if name == "cond" and _plain(given[0]):
         return evaluate(params["branches"][int(given[0])], given[1:], width)
     if name == "scan":
@@ -129,7 +122,7 @@ def _equation(eqn: Any, given: list[Any], width: int) -> list[Any]:
     if name == "gather":
         values, index = given
         return [_look_up(eqn, values, index, width) if _plain(values) else _take(eqn, values, index)]
-    raise Unsupported(name)
+    raise Unsupported(f"the operation {name}")
 
 
 def _of_constants(eqn: Any, given: list[Any]) -> list[np.ndarray]:
@@ -151,10 +144,7 @@ def _elementwise(eqn: Any, given: list[Any], width: int) -> Rows:
     shape = _without_batch(out)
     columns = []
     for value in given:
-        if _plain(value):  # one entry along the batch axis, or no axes
-            value = np.asarray(value)
-            value = value.squeeze(_axis(out)) if value.ndim else value
-            value = Rows(cells(value.shape, list(value.reshape(-1))), value.dtype)
+        value = _constant_rows(value, out) if _plain(value) else value
         columns.append(np.broadcast_to(value.cells, shape).reshape(-1))
     dtypes = [atom.aval.dtype for atom in eqn.invars]
     done: dict[tuple[int, ...], Any] = {}  # what was computed from the same rows is the same
@@ -165,6 +155,13 @@ def _elementwise(eqn: Any, given: list[Any], width: int) -> Rows:
             done[which] = _operate(eqn, rows, dtypes, width)
         items.append(done[which])
     return Rows(cells(shape, items), out.dtype)
+
+
+def _constant_rows(value: Any, like: Any) -> Rows:
+    """A constant with one entry along the batch axis of `like`, or without axes, as rows."""
+    value = np.asarray(value)
+    value = value.squeeze(batch_axis(like)) if value.ndim else value
+    return Rows(cells(value.shape, list(value.reshape(-1))), value.dtype)
 
 
 def _operate(eqn: Any, rows: Sequence[Any], dtypes: Sequence[Any], width: int) -> Any:
@@ -180,30 +177,34 @@ def _operate(eqn: Any, rows: Sequence[Any], dtypes: Sequence[Any], width: int) -
 def _move(eqn: Any, given: list[Any]) -> Rows:
     """An operation that only moves rows: done to their names, with a batch axis of one."""
     out = eqn.outvars[0].aval
+    if not keeps_batch(eqn):
+        raise Unsupported("a batch that is cut, joined or mixed with other axes")
     arrays = []
     for atom, value in zip(eqn.invars, given, strict=True):
         if isinstance(value, Rows):
-            arrays.append(np.expand_dims(value.cells, _axis(atom.aval)))
+            arrays.append(np.expand_dims(value.cells, batch_axis(atom.aval)))
         else:
             arrays.append(cells(np.shape(value), list(np.asarray(value).reshape(-1))))
-    return Rows(np.squeeze(MOVES[eqn.primitive.name](eqn.params, *arrays), _axis(out)), out.dtype)
+    return Rows(np.squeeze(MOVES[eqn.primitive.name](eqn.params, *arrays), batch_axis(out)), out.dtype)
 
 
 def _unstack(eqn: Any, value: Any) -> list[Any]:
     axis = eqn.params["axis"]
     if _plain(value):
         return [np.take(value, i, axis) for i in range(value.shape[axis])]
-    if axis == _axis(eqn.invars[0].aval):
+    if axis == batch_axis(eqn.invars[0].aval):
         raise Unsupported("the batch taken apart")
-    axis -= axis > _axis(eqn.invars[0].aval)
+    axis -= axis > batch_axis(eqn.invars[0].aval)
     parts = np.split(value.cells, value.cells.shape[axis], axis)
     return [Rows(part.reshape(np.delete(part.shape, axis)), value.dtype) for part in parts]
 
 
 def _fold(eqn: Any, value: Rows, width: int) -> Rows:
-    batch, axes = _axis(eqn.invars[0].aval), eqn.params["axes"]
+    batch, axes = batch_axis(eqn.invars[0].aval), eqn.params["axes"]
     if batch in axes:
         raise Unsupported("a reduction over the batch")
+    if not value.cells.size or (eqn.primitive.name in ("reduce_or", "reduce_and") and value.dtype != bool):
+        raise Unsupported(f"the operation {eqn.primitive.name} of nothing, or of integers")
     folded = [axis - (axis > batch) for axis in axes]
     kept = [axis for axis in range(value.cells.ndim) if axis not in folded]
     ordered = value.cells.transpose(*kept, *folded)
@@ -221,29 +222,32 @@ def _take(eqn: Any, value: Rows, index: Any) -> Rows:
     if not _plain(index):
         raise Unsupported("rows at places that differ between entries")
     places = np.arange(value.cells.size, dtype=np.int32).reshape(value.cells.shape)
-    params = {**eqn.params, "slice_sizes": tuple(_of_one(eqn.params["slice_sizes"]))}
+    params = {**eqn.params, "slice_sizes": tuple(with_one(eqn.params["slice_sizes"]))}
     with jax.ensure_compile_time_eval():
-        numbers = jnp.asarray(np.expand_dims(places, _axis(eqn.invars[0].aval)))
+        numbers = jnp.asarray(np.expand_dims(places, batch_axis(eqn.invars[0].aval)))
         moved = np.asarray(eqn.primitive.bind(numbers, jnp.asarray(index), **params))
+    if (moved < 0).any():
+        raise Unsupported("rows at places that are not there")
     out, rows = eqn.outvars[0].aval, value.cells.reshape(-1)
-    moved = np.squeeze(moved, _axis(out))
+    moved = np.squeeze(moved, batch_axis(out))
     return Rows(cells(moved.shape, [rows[i] for i in moved.reshape(-1)]), out.dtype)
 
 
 def _look_up(eqn: Any, constants: np.ndarray, index: Rows, width: int) -> Rows:
-    """Single entries of a few constants: a chain of selections."""
+    """Single entries of a few constants, by a chain of selections; outside of them it is the nearest."""
     numbers = eqn.params["dimension_numbers"]
     if constants.size > 64 or numbers.offset_dims or numbers.start_index_map != tuple(range(constants.ndim)):
         raise Unsupported("look-ups in large constants")
     items = []
     for place in index.cells.reshape(-1, constants.ndim):
-        rows = [row(value, index.dtype, width) for value in place]
-        flat = functools.reduce(
-            lambda at, step: at * step[1] + step[0], zip(rows[1:], constants.shape[1:], strict=True), rows[0]
-        )
+        at, *others = (row(value, index.dtype, width) for value in place)
+        if others:
+            at = jnp.clip(at, 0, len(constants) - 1)
+        for other, size in zip(others, constants.shape[1:], strict=True):
+            at = at * size + jnp.clip(other, 0, size - 1)
         chosen = row(constants.reshape(-1)[0], constants.dtype, width)
         for k, entry in enumerate(constants.reshape(-1)[1:], 1):
-            chosen = jnp.where(flat >= k, entry, chosen)
+            chosen = jnp.where(at >= k, entry, chosen)
         items.append(chosen)
     return Rows(cells(_without_batch(eqn.outvars[0].aval), items), eqn.outvars[0].aval.dtype)
 
@@ -255,7 +259,7 @@ def _scan(eqn: Any, given: list[Any], width: int) -> list[Any]:
     turns = sum(a.aval.shape != b.aval.shape for a, b in zip(eqn.invars, closed.jaxpr.invars, strict=True))
     begin, end = len(given) - turns - _carried(eqn), len(given) - turns
     consts, carry, columns = given[:begin], given[begin:end], given[end:]
-    if _stays(eqn) and not any(map(_plain, carry)):
+    if _stays(eqn):
         return _loop(eqn, consts, carry, width)
     for i in range(eqn.params["length"]):
         here = [x[i] if _plain(x) else x._replace(cells=_entry(x.cells, i)) for x in columns]
@@ -273,22 +277,32 @@ def _loop(eqn: Any, consts: list[Any], carry: list[Any], width: int) -> list[Any
         left = iter(rows)
         return [
             value._replace(cells=cells(value.cells.shape, [next(left) for _ in range(value.cells.size)]))
-            for value in carry
+            for value in begun
         ]
 
     def body(_: Any, rows: Sequence[Any]) -> list[Any]:
         return flat(evaluate(eqn.params["jaxpr"], [*consts, *shaped(rows)], width))
 
-    return shaped(jax.lax.fori_loop(0, eqn.params["length"], body, flat(carry)))
+    begun = [
+        _constant_rows(value, var.aval) if _plain(value) else value
+        for value, var in zip(carry, eqn.outvars, strict=True)
+    ]
+    return shaped(jax.lax.fori_loop(0, eqn.params["length"], body, flat(begun)))
 
 
 def _stays(eqn: Any) -> bool:
-    """Whether a loop has nothing to read in each turn."""
-    pairs = zip(eqn.invars, eqn.params["jaxpr"].jaxpr.invars, strict=True)
-    return all(outer.aval.shape == inner.aval.shape for outer, inner in pairs)
+    """Whether a loop has nothing to read in each turn, and carries rows alone.
+
+    Found by shapes: jax 0.11 no longer says how many of its arguments are constants.
+    """
+    inner = eqn.params["jaxpr"].jaxpr
+    pairs = zip(eqn.invars, inner.invars, strict=True)
+    carries = all(BATCH in var.aval.shape for var in inner.outvars)
+    return carries and all(outer.aval.shape == here.aval.shape for outer, here in pairs)
 
 
 def _carried(eqn: Any) -> int:
+    """How many values a loop carries; it has other results if there are more of these."""
     pairs = zip(eqn.outvars, eqn.params["jaxpr"].jaxpr.outvars, strict=True)
     return sum(outer.aval.shape == inner.aval.shape for outer, inner in pairs)
 
@@ -297,10 +311,6 @@ def _entry(array: np.ndarray, i: int) -> np.ndarray:
     return array[i : i + 1].reshape(
         array.shape[1:]
     )  # `array[i]` would be the row itself if there is one axis
-
-
-def _axis(aval: Any) -> int:
-    return aval.shape.index(BATCH)
 
 
 def _without_batch(aval: Any) -> tuple[int, ...]:
@@ -315,46 +325,6 @@ def _constant(value: Any) -> bool:
     return isinstance(value, np.generic)
 
 
-def _of_one(sizes: Sequence[int]) -> list[int]:
-    """Sizes with a batch of one."""
-    return [1 if size == BATCH else size for size in sizes]
-
-
-def _broadcast(params: dict[str, Any], x: np.ndarray) -> np.ndarray:
-    shape = _of_one(params["shape"])
-    spread = [1] * len(shape)
-    for size, axis in zip(x.shape, params["broadcast_dimensions"], strict=True):
-        spread[axis] = size
-    return np.broadcast_to(x.reshape(spread), shape)
-
-
-def _slice(params: dict[str, Any], x: np.ndarray) -> np.ndarray:
-    steps = params["strides"] or [1] * x.ndim
-    edges = zip(params["start_indices"], _of_one(params["limit_indices"]), steps, strict=True)
-    return x[tuple(slice(*edge) for edge in edges)]
-
-
-def _pad(params: dict[str, Any], x: np.ndarray, value: np.ndarray) -> np.ndarray:
-    config = params["padding_config"]
-    if any(inner or low < 0 or high < 0 for low, high, inner in config):
-        raise Unsupported("padding between entries, or less than none")
-    shape = [low + size + high for size, (low, high, _) in zip(x.shape, config, strict=True)]
-    out = cells(shape, [value[()]] * math.prod(shape))
-    out[tuple(slice(low, low + size) for size, (low, _, _) in zip(x.shape, config, strict=True))] = x
-    return out
-
-
-MOVES: dict[str, Callable[..., np.ndarray]] = {
-    "broadcast_in_dim": _broadcast,
-    "concatenate": lambda params, *xs: np.concatenate(xs, params["dimension"]),
-    "pad": _pad,
-    "reshape": lambda params, x: x.reshape(_of_one(params["new_sizes"])),
-    "rev": lambda params, x: np.flip(x, params["dimensions"]),
-    "slice": _slice,
-    "squeeze": lambda params, x: np.squeeze(x, params["dimensions"]),
-    "stack": lambda params, *xs: np.stack(xs, params["axis"]),
-    "transpose": lambda params, x: x.transpose(params["permutation"]),
-}
 NUMPY: dict[str, Callable[..., np.ndarray]] = {
     **{name: getattr(np, name) for name in ("abs", "add", "floor", "sqrt")},
     **{"and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "neg": np.negative},

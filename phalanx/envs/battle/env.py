@@ -1,5 +1,6 @@
 """Battles as environments: actions to orders, eight game loops, then reward, endings and observations."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,7 +76,8 @@ class Battle(Env):
     start_seed: int = option(0, "seed of the random initial states", at_least=0)
     kernel: bool = option(
         False,
-        "step a small battle (such as 3m) in one kernel, on one GPU: faster, slower to compile",
+        "step a battle of few units (3m, 3s_vs_3z, 3s_vs_4z, 3s_vs_5z) in one kernel, on one GPU: faster, "
+        "but slower to compile",
     )
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
@@ -235,14 +237,18 @@ class Battle(Env):
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
         noise = draws.uniform(key, self._noise)
-        play = kernels.on_gpu(self._play) if self.kernel else self._play
+        play = self._play_in_kernel if self.kernel else self._play
         try:
             state, view, reward, terminated, info = batch_last(play)(state, actions, noise)
         except kernels.Unsupported as error:
             raise PhalanxError(
-                f"kernel is for small battles, and {self._name} has {error}: leave it out"
+                f"a step of {self._name} cannot be one GPU kernel, as it has {error}: leave --env.kernel out"
             ) from None
         return state, self._timestep(view, reward, terminated, info)
+
+    @cached_property
+    def _play_in_kernel(self) -> Callable[..., Any]:
+        return kernels.on_gpu(self._play)
 
     @property
     def _noise(self) -> int:

@@ -11,6 +11,7 @@ from phalanx.report import metrics
 from phalanx.report.compare.sound import require_sound
 
 LETTERS = 80  # of an option in the name of an arm
+SPEED = ("env.kernel",)  # options that change how fast a run is, and nothing else
 
 
 class Trained(NamedTuple):
@@ -68,4 +69,4 @@ def differences(runs: Sequence[Trained], tables: Iterable[str] = ("run", "algori
     keys = dict.fromkeys(
         f"{table}.{name}" for table in tables for run in runs for name in run.config.get(table, {})
     )
-    return [key for key in keys if len({repr(_option(run, key)) for run in runs}) > 1]
+    return [key for key in keys if key not in SPEED and len({repr(_option(run, key)) for run in runs}) > 1]
