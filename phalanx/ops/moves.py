@@ -3,6 +3,9 @@
 See `rows`, which evaluates functions on rows.
 """
 
+# JAX leaves parts of its own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
