@@ -16,12 +16,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from phalanx.errors import PhalanxError
 from phalanx.ops import rows as on_rows
 from phalanx.ops.rows import Rows, Unsupported, cells
 from phalanx.types import Array, PyTree
 
 WIDTH = 32  # entries of a block: the threads of one warp
 MOST = 7000  # operations on rows: `3m` has 4,100, compiled in 5 s. Time grows with the square of their number
+LOWEST = (0, 8)  # version of jax whose Pallas can lower such a kernel
 ODD = 1  # columns more than entries: at odd places Triton gives each thread one entry, as the kernel needs
 
 
@@ -36,6 +38,8 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     def call(*args: PyTree) -> PyTree:
         alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
         if jax.default_backend() == "gpu" and alone:
+            if jax.__version_info__ < LOWEST:
+                raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
             return kernel(*args)
         if not known_to_fit:
             jax.eval_shape(kernel, *args)
