@@ -54,6 +54,7 @@ OPEN_LOOP = {"mappo_open": "mappo battle/MAP --preset battle_hard --env.open_loo
 # As many gradient steps for each env step as the presets have, with a replay that fits 8 seeds on one device.
 HALF = "--envs 64 --batch-steps 1024 --gradient-steps 4 --buffer 1100"
 QUARTER = "--envs 32 --batch-steps 512 --gradient-steps 2 --buffer 560"
+TWO_CORES = "--devices 2"  # of a CPU, half of the seeds on each
 TWO_MILLION = "--steps 2e6 --seeds 8 --envs 256 --eval-every 2e5 --save-every 2e6"
 FIVE_MILLION = "--steps 5e6 --seeds 8 --envs 256 --eval-every 5e5 --save-every 5e6"
 TEN_MILLION = "--steps 1e7 --seeds 8 --envs 256 --eval-every 1e6 --save-every 1e7"
@@ -78,12 +79,12 @@ PLANS = {
     "value_easy": Plan(
         {"qmix": "qmix battle/MAP"},
         "3s_vs_3z 2m_vs_1m",
-        "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
+        f"--steps 1e6 --seeds 8 {TWO_CORES} --save-every 1e6 --buffer 5000",
     ),
     "value_small": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "3m",
-        "--steps 5e5 --seeds 3 --save-every 5e5",
+        f"--steps 5e5 --seeds 8 {TWO_CORES} --save-every 5e5",
     ),
     "value_turns": Plan(
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
@@ -144,14 +145,13 @@ PLANS = {
     "value_largest": Plan(
         QMIX, "27m_vs_30m", f"{QUARTER} --steps 4e6 --seeds 5 --eval-every 2.5e5 --save-every 4e6"
     ),
-    # Made on two CPU cores, a device for each.
     "value_cores": Plan(
-        QMIX, "2m_vs_1z", "--steps 1e6 --seeds 4 --devices 2 --eval-every 1e5 --save-every 1e6"
+        QMIX, "2m_vs_1z", f"--steps 1e6 --seeds 4 {TWO_CORES} --eval-every 1e5 --save-every 1e6"
     ),
     "value_cores_large_batch": Plan(
         QMIX_LARGE_BATCH,
         "so_many_baneling",
-        f"{HALF} --steps 6e5 --seeds 4 --devices 2 --eval-every 1e5 --save-every 6e5",
+        f"{HALF} --steps 6e5 --seeds 4 {TWO_CORES} --eval-every 1e5 --save-every 6e5",
     ),
     "value_crowd": Plan(
         QMIX_STEADY,

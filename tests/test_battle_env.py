@@ -484,8 +484,29 @@ def test_fold_is_the_same_in_turn_and_at_once():
         fold(pair, kinds, columns),
         fold_in_turn(pair, kinds, columns),
         fold_in_turn(pair, kinds, columns, at_a_time=4),
+        fold_in_turn(pair, kinds, columns, at_a_time=5),
         fold_at_once(pair, kinds, columns),
     ):
         np.testing.assert_allclose(got[0], distance.sum(0))
         np.testing.assert_array_equal(nearest_index(got[1]), distance.argmin(0))
         np.testing.assert_allclose(got[2], distance.max(0))
+
+
+@pytest.mark.parametrize(
+    ("units", "envs", "form"),
+    [
+        (6, 10_922, "at once"),
+        (6, 10_923, "a chain"),
+        (22, 8192, "a chain"),
+        (33, 8192, "at once"),
+        (57, 8192, "a loop"),
+        (6, 2**19, "a loop"),
+    ],
+)
+def test_a_gpu_folds_by_the_number_of_units_and_environments(units, envs, form):
+    """Lowered for a GPU, which a CPU can do."""
+    shape = jax.ShapeDtypeStruct((units, envs), jnp.float32)
+    program = jax.jit(lambda rows: fold(lambda column: (rows - column[None],), ("sum",), rows))
+    text = program.trace(shape).lower(lowering_platforms=("cuda",)).as_text()
+    found = "a loop" if "stablehlo.while" in text else "at once" if "stablehlo.reduce" in text else "a chain"
+    assert found == form

@@ -161,6 +161,8 @@ def test_a_device_that_runs_out_of_memory_is_one_line(monkeypatch, capsys):
     assert said.count("\n") == 1
     with pytest.raises(RuntimeError, match="INTERNAL"):
         fail_with("INTERNAL: something else")
+    with pytest.raises(RuntimeError, match="Shared memory"):
+        fail_with("RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 262144, available 232448")
 
 
 def test_a_warning_is_one_plain_line_on_stderr(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Functions on single rows, and as one kernel, compute what they compute on arrays."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,13 @@ import numpy as np
 import pytest
 
 from phalanx import make_env
+from phalanx.config import Layer, merge
 from phalanx.envs.batching import fold_in_turn
 from phalanx.errors import PhalanxError
 from phalanx.ops import kernels, rows
+from phalanx.registry import algorithm_config, env_options
+from phalanx.training.devices import ONE
+from phalanx.training.setup import set_up, statement
 
 B = 2 * kernels.WIDTH
 
@@ -50,6 +55,29 @@ FUNCTIONS = {
     "loops": lambda x, n: jax.lax.scan(lambda y, _: (y * 0.9 + x, None), x, None, 5)[0],
     "numbered loops": lambda x, n: jax.lax.fori_loop(0, 5, lambda i, y: y * 0.9 + x * i, x),
     "turns": lambda x, n: in_turn(x),
+    "unstacked": lambda x, n: jax.lax.unstack(x) if hasattr(jax.lax, "unstack") else [*x],
+    "functions": lambda x, n: (
+        jnp.exp(x),
+        jnp.log(x * x + 1),
+        jnp.cos(x),
+        jnp.sin(x),
+        jnp.tanh(x),
+        jnp.sign(x),
+    ),
+    "powers": lambda x, n: (
+        jnp.abs(x) ** 1.5,
+        jax.lax.rem(n, 3),
+        jax.lax.clamp(-1.0, x, 1.0),
+        jnp.isfinite(x),
+    ),
+    "bits": lambda x, n: (
+        n << 2,
+        n >> 1,
+        jax.lax.shift_right_logical(n, 1),
+        n ^ 3,
+        ~n,
+        jax.lax.rsqrt(x * x + 1),
+    ),
 }
 
 
@@ -102,6 +130,19 @@ REFUSED = {
     "cut, joined or mixed": lambda x, n: jnp.concatenate([x[:, 1:], x[:, :1]], 1),
     "mixed": lambda x, n: x.reshape(x.shape[1], 4).T,
     "look-ups in large constants": lambda x, n: jnp.arange(100.0)[n],
+    "large constants": lambda x, n: jnp.asarray(TABLE[:4]).reshape(2, 2).at[n].get(mode="clip").sum(-1),
+    "places that are not there": lambda x, n: jnp.take(x, np.array([0, 7]), axis=0),
+    "not there": lambda x, n: x.at[np.array([0, 7])].get(mode="fill", fill_value=0),
+    "look-ups that fill": lambda x, n: jnp.take(jnp.asarray(TABLE), n),
+    "constants along the batch": lambda x, n: x[:, np.arange(x.shape[1])],
+    "along the batch": lambda x, n: x + np.arange(x.shape[1], dtype=np.float32),
+    "of nothing, or of bool": lambda x, n: (x > 0).max(0),
+    "more than two": lambda x, n: jax.lax.select_n(jnp.clip(n, 0, 2), x, -x, x),
+    "a loop backwards": lambda x, n: jax.lax.scan(lambda y, z: (y + z, None), x[0], x, reverse=True)[0],
+    "outputs of each turn": lambda x, n: jax.lax.scan(lambda y, z: (y + z, y), x[0], x),
+    "padding between": lambda x, n: jax.lax.pad(x, 0.0, ((0, 0, 1), (0, 0, 0))),
+    "cut, joined": lambda x, n: jnp.pad(x, ((0, 0), (0, 1)))[:, 1:],
+    "begin with the CPU": lambda x, n: jax.lax.platform_dependent(x, cuda=jnp.sin, default=jnp.cos),
 }
 
 
@@ -137,6 +178,11 @@ def test_a_battle_in_rows_is_the_same_battle(battle):
         agree(by_rows(state, actions, noise), after, atol=1e-4)
         state, avail = after[0], after[1].avail
     assert (state.units.health <= 0).any(), "they have fought"
+    agree(
+        kernels.in_one_kernel(battle._play, interpret=True)(state, actions, noise),
+        play(state, actions, noise),
+        atol=1e-4,
+    )
     assert_a_gpu_can(kernels.in_one_kernel(battle._play), state, actions, noise)
 
 
@@ -146,13 +192,25 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
     def in_kernel(*args):
         return "pallas_call" in str(jax.make_jaxpr(kernels.on_gpu(FUNCTIONS["arithmetic"]))(*args))
 
+    def gpu(capability):
+        return lambda: [SimpleNamespace(compute_capability=capability, device_kind="a GPU")]
+
     assert not in_kernel(*given)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", gpu("9.0"))
+    monkeypatch.setattr(jax, "__version_info__", kernels.LOWEST)
     assert in_kernel(*given)
     with monkeypatch.context() as older:
         older.setattr(jax, "__version_info__", (0, 7, 1))
         with pytest.raises(PhalanxError, match="needs jax 0"):
             in_kernel(*given)
+    for capability in ("7.5", "gfx90a", None):
+        with monkeypatch.context() as older:
+            older.setattr(jax, "devices", gpu(capability))
+            with pytest.raises(
+                PhalanxError, match=r"an NVIDIA GPU of compute capability 8.0 .* this is a GPU"
+            ):
+                in_kernel(*given)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("seeds",))):
         assert not in_kernel(*given)
 
@@ -166,6 +224,19 @@ def test_a_step_of_a_battle_can_be_one_kernel(monkeypatch):
     on_a_cpu = jax.vmap(jax.vmap(env.step))(keys, state, actions)
     monkeypatch.setattr(kernels, "on_gpu", partial(kernels.in_one_kernel, interpret=True))
     agree(jax.jit(jax.vmap(jax.vmap(again.step)))(keys, state, actions), on_a_cpu, atol=1e-4)
+
+
+def test_a_run_says_where_the_option_has_no_effect():
+    def said(**options):
+        env = make_env("battle/2m_vs_1m", **options)
+        layer = Layer("test", {"env": options})
+        name = "battle/2m_vs_1m"
+        resolved = merge(("ippo", name), algorithm_config("ippo"), env_options(name), [layer])
+        lines = [line.split(maxsplit=1) for line in statement(set_up(resolved, env), ONE)]
+        return [text for name, text in lines if name == "kernel"]
+
+    assert said(kernel=True) == ["no effect: it is for one GPU"]
+    assert not said()
 
 
 def step_once(name, **options):

@@ -100,12 +100,13 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        # The shared memory of a GPU's core, which a kernel may ask too much of, has the same code.
+        if "RESOURCE_EXHAUSTED" not in str(error) or "shared memory" in str(error).lower():
             raise
         first, *_ = str(error).splitlines()
         print(
             f"phalanx: the device ran out of memory ({one_line(first)}): if other programs use it, wait for "
-            "them, else try fewer --seeds, fewer --envs or a smaller --buffer",
+            "them, else try fewer --seeds, fewer --envs, or a smaller --batch-steps or --buffer",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -24,6 +24,7 @@ from phalanx.types import Array, PyTree
 WIDTH = 32  # entries of a block: the threads of one warp
 MOST = 7000  # operations on rows: `3m` has 4,100, compiled in 5 s. Time grows with the square of their number
 LOWEST = (0, 8)  # version of jax whose Pallas can lower such a kernel
+LOWEST_GPU = 8.0  # compute capability that Triton needs: Ampere
 ODD = 1  # columns more than entries: at odd places Triton gives each thread one entry, as the kernel needs
 
 
@@ -38,8 +39,7 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     def call(*args: PyTree) -> PyTree:
         alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
         if jax.default_backend() == "gpu" and alone:
-            if jax.__version_info__ < LOWEST:
-                raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
+            _require_support()
             return kernel(*args)
         if not known_to_fit:
             jax.eval_shape(kernel, *args)
@@ -47,6 +47,19 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
         return fn(*args)
 
     return call
+
+
+def _require_support() -> None:
+    """Raise an error where Triton cannot compile a kernel."""
+    if jax.__version_info__ < LOWEST:
+        raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
+    device = jax.devices()[0]
+    capability = str(getattr(device, "compute_capability", ""))  # "9.0"; of AMD's GPUs letters too
+    if not capability.replace(".", "").isdigit() or float(capability) < LOWEST_GPU:
+        raise PhalanxError(
+            f"--env.kernel needs an NVIDIA GPU of compute capability {LOWEST_GPU} (Ampere) or newer, and "
+            f"this is {device.device_kind}: leave it out"
+        )
 
 
 def in_one_kernel(fn: Callable[..., PyTree], interpret: bool = False) -> Callable[..., PyTree]:

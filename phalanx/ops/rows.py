@@ -29,6 +29,10 @@ ELEMENTWISE = {
     "neg", "not", "or", "pow", "rem", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic",
     "shift_right_logical", "sign", "sin", "sqrt", "square", "sub", "tanh", "xor",
 }  # fmt: skip
+CALLS = {
+    **dict.fromkeys(("jit", "pjit", "closed_call"), "jaxpr"),
+    **dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
+}
 FOLDS = {
     "reduce_sum": jnp.add,
     "reduce_max": jnp.maximum,
@@ -46,7 +50,10 @@ class Rows(NamedTuple):
 
 
 def trace(fn: Callable[..., PyTree], args: PyTree) -> tuple[Any, PyTree]:
-    """The jaxpr of `fn` for a batch of `BATCH`, and the shapes of its results: the last axis is the batch."""
+    """The jaxpr of `fn` for a batch of `BATCH`, and the shapes of its results: the last axis is the batch.
+
+    The size of its batch, which is another one in a kernel, must not matter to `fn`.
+    """
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*x.shape[:-1], BATCH), x.dtype), args)
     closed, results = jax.make_jaxpr(fn, return_shape=True)(*like)
     for x in jax.tree.leaves((like, results)):
@@ -98,13 +105,12 @@ def row(value: Any, dtype: Any, width: int) -> Any:
 
 def _equation(eqn: Any, given: list[Any], width: int) -> list[Any]:
     name, params = eqn.primitive.name, eqn.params
-    if name in ("jit", "pjit", "closed_call"):
-        return evaluate(params["jaxpr"], given, width)
-    if name in ("custom_jvp_call", "custom_vjp_call"):
-        return evaluate(params["call_jaxpr"], given, width)
+    if any(_plain(value) and BATCH in np.shape(value) for value in given):
+        raise Unsupported("constants along the batch")
+    if name in CALLS:
+        return evaluate(params[CALLS[name]], given, width)
     if name == "platform_index":
-        # The form for a CPU, which every `platform_dependent` names first: it takes units one after another.
-        return [np.int32(0)]
+        return [_cpu_first(params["platforms"])]
     if name == "cond" and _plain(given[0]):
         return evaluate(params["branches"][int(given[0])], given[1:], width)
     if name == "scan":
@@ -123,6 +129,13 @@ def _equation(eqn: Any, given: list[Any], width: int) -> list[Any]:
         values, index = given
         return [_look_up(eqn, values, index, width) if _plain(values) else _take(eqn, values, index)]
     raise Unsupported(f"the operation {name}")
+
+
+def _cpu_first(platforms: Sequence[Sequence[str] | None]) -> np.int32:
+    """Which form of a choice by platform: that for a CPU, which takes units one after another."""
+    if "cpu" not in (platforms[0] or ()):
+        raise Unsupported("a choice by platform that does not begin with the CPU")
+    return np.int32(0)
 
 
 def _of_constants(eqn: Any, given: list[Any]) -> list[np.ndarray]:
@@ -165,6 +178,8 @@ def _constant_rows(value: Any, like: Any) -> Rows:
 
 
 def _operate(eqn: Any, rows: Sequence[Any], dtypes: Sequence[Any], width: int) -> Any:
+    if eqn.primitive.name == "select_n" and len(rows) > 3:
+        raise Unsupported("a choice between more than two")
     if eqn.primitive.name == "select_n" and _constant(rows[0]):
         return rows[1 + int(rows[0])]
     if all(map(_constant, rows)):
@@ -203,13 +218,14 @@ def _fold(eqn: Any, value: Rows, width: int) -> Rows:
     batch, axes = batch_axis(eqn.invars[0].aval), eqn.params["axes"]
     if batch in axes:
         raise Unsupported("a reduction over the batch")
-    if not value.cells.size or (eqn.primitive.name in ("reduce_or", "reduce_and") and value.dtype != bool):
-        raise Unsupported(f"the operation {eqn.primitive.name} of nothing, or of integers")
+    name = eqn.primitive.name
+    if not value.cells.size or (name in ("reduce_or", "reduce_and")) != (value.dtype == bool):
+        raise Unsupported(f"the operation {name} of nothing, or of {value.dtype}")
     folded = [axis - (axis > batch) for axis in axes]
     kept = [axis for axis in range(value.cells.ndim) if axis not in folded]
     ordered = value.cells.transpose(*kept, *folded)
     shape = ordered.shape[: len(kept)]
-    combine = FOLDS[eqn.primitive.name]
+    combine = FOLDS[name]
     items = [
         functools.reduce(combine, [row(each, value.dtype, width) for each in column])
         for column in ordered.reshape(math.prod(shape), -1)
@@ -222,7 +238,11 @@ def _take(eqn: Any, value: Rows, index: Any) -> Rows:
     if not _plain(index):
         raise Unsupported("rows at places that differ between entries")
     places = np.arange(value.cells.size, dtype=np.int32).reshape(value.cells.shape)
-    params = {**eqn.params, "slice_sizes": tuple(with_one(eqn.params["slice_sizes"]))}
+    params = {
+        **eqn.params,
+        "slice_sizes": tuple(with_one(eqn.params["slice_sizes"])),
+        "fill_value": -1,  # whatever the operation gives for places that are not there
+    }
     with jax.ensure_compile_time_eval():
         numbers = jnp.asarray(np.expand_dims(places, batch_axis(eqn.invars[0].aval)))
         moved = np.asarray(eqn.primitive.bind(numbers, jnp.asarray(index), **params))
@@ -235,6 +255,8 @@ def _take(eqn: Any, value: Rows, index: Any) -> Rows:
 
 def _look_up(eqn: Any, constants: np.ndarray, index: Rows, width: int) -> Rows:
     """Single entries of a few constants, by a chain of selections; outside of them it is the nearest."""
+    if eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
+        raise Unsupported("look-ups that fill what is outside")
     numbers = eqn.params["dimension_numbers"]
     if constants.size > 64 or numbers.offset_dims or numbers.start_index_map != tuple(range(constants.ndim)):
         raise Unsupported("look-ups in large constants")

@@ -230,11 +230,17 @@ def statement(setup: Setup, layout: Layout) -> list[str]:
             ("budget", f"{steps:,} env steps per seed ({updates}), {seeds}"),
             ("device", f"{device.describe()}, {run.envs} environments per seed"),
             *([("layout", layout.describe(run.seeds, run.envs))] if layout.devices > 1 else []),
+            *([("kernel", "no effect: it is for one GPU")] if _kernel_unused(setup.env, layout) else []),
             *(_network_row(network) for network in algorithm.summary()),
             *([("start", f"the networks of {run.init_from}")] if run.init_from else []),
             *([("opponent", _opponent_row(setup))] if setup.loop.opponents is not None else []),
         ]
     )
+
+
+def _kernel_unused(env: Env | HostSource, layout: Layout) -> bool:
+    """Whether a battle should be one GPU kernel and is not."""
+    return isinstance(env, Battle) and env.kernel and (device.first().platform != "gpu" or layout.devices > 1)
 
 
 def _opponent_row(setup: Setup) -> str:

@@ -25,8 +25,7 @@ from phalanx.envs.battle.terrain import Terrain
 from phalanx.envs.battle.units import INDEX_ORDER, Stats, unit_types
 from phalanx.envs.battle.world import BattleState, Params, Units, World, start
 from phalanx.errors import PhalanxError
-from phalanx.ops import kernels
-from phalanx.types import Array, EnvSpec, Observation, TimeStep
+from phalanx.types import Array, EnvSpec, Observation, PyTree, TimeStep
 
 # Raised when battles go another way: 2, enemies keep targets in reach; 3, other starts; 4, one start a map.
 RULES = 4
@@ -76,8 +75,8 @@ class Battle(Env):
     start_seed: int = option(0, "seed of the random initial states", at_least=0)
     kernel: bool = option(
         False,
-        "step a battle of few units (3m, 3s_vs_3z, 3s_vs_4z, 3s_vs_5z) in one kernel, on one GPU: faster, "
-        "but slower to compile",
+        "step a battle of few units (2m_vs_1m, 3m, 3s_vs_3z, 3s_vs_4z, 3s_vs_5z) in one kernel, on one GPU: "
+        "faster, but slower to compile",
     )
     opponent: Opponent | None = None
     """who commands the enemies; the game's script when None"""
@@ -237,18 +236,27 @@ class Battle(Env):
 
     def step(self, key: Array, state: BattleState, actions: Array) -> tuple[BattleState, TimeStep]:
         noise = draws.uniform(key, self._noise)
-        play = self._play_in_kernel if self.kernel else self._play
-        try:
-            state, view, reward, terminated, info = batch_last(play)(state, actions, noise)
-        except kernels.Unsupported as error:
-            raise PhalanxError(
-                f"a step of {self._name} cannot be one GPU kernel, as it has {error}: leave --env.kernel out"
-            ) from None
+        play = batch_last(self._play_in_kernel if self.kernel else self._play)
+        state, view, reward, terminated, info = play(state, actions, noise)
         return state, self._timestep(view, reward, terminated, info)
 
     @cached_property
     def _play_in_kernel(self) -> Callable[..., Any]:
-        return kernels.on_gpu(self._play)
+        """`_play` in one kernel, refused where it cannot be one."""
+        from phalanx.ops import kernels
+
+        in_kernel = kernels.on_gpu(self._play)
+
+        def play(*args: PyTree) -> Any:
+            try:
+                return in_kernel(*args)
+            except kernels.Unsupported as error:
+                raise PhalanxError(
+                    f"a step of {self._name} cannot be one GPU kernel, as it has {error}: leave --env.kernel "
+                    f"out (it is for few units on open ground against the script, as on 3m)"
+                ) from None
+
+        return play
 
     @property
     def _noise(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from phalanx.errors import PhalanxError
-from phalanx.report.compare.runs import Trained, differences
+from phalanx.report.compare.runs import Trained, notable
 
 KINDS = {"eval": "greedy", "train": "sampled"}
 
@@ -72,7 +72,7 @@ def env_notes(by_task: Mapping[str, Sequence[Trained]]) -> list[str]:
     return [
         f"runs on {task} differ in options of the environment: {', '.join(each[4:] for each in found)}"
         for task, runs in by_task.items()
-        if (found := differences(runs, ("env",)))
+        if (found := notable(runs, ("env",)))
     ]
 
 

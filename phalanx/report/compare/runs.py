@@ -11,7 +11,7 @@ from phalanx.report import metrics
 from phalanx.report.compare.sound import require_sound
 
 LETTERS = 80  # of an option in the name of an arm
-SPEED = ("env.kernel",)  # options that change how fast a run is, and nothing else
+SPEED = ("env.kernel",)  # options for speed: they change results by rounding alone
 
 
 class Trained(NamedTuple):
@@ -46,7 +46,7 @@ def label(runs: Sequence[Trained]) -> list[str]:
         found = {}
         for run, other in itertools.combinations(mine, 2):
             if run.task == other.task:
-                found |= dict.fromkeys(differences([run, other], ("algorithm", "env")))
+                found |= dict.fromkeys(notable([run, other], ("algorithm", "env")))
         differing[algorithm] = list(found)
 
     def name(run: Trained) -> str:
@@ -69,4 +69,9 @@ def differences(runs: Sequence[Trained], tables: Iterable[str] = ("run", "algori
     keys = dict.fromkeys(
         f"{table}.{name}" for table in tables for run in runs for name in run.config.get(table, {})
     )
-    return [key for key in keys if key not in SPEED and len({repr(_option(run, key)) for run in runs}) > 1]
+    return [key for key in keys if len({repr(_option(run, key)) for run in runs}) > 1]
+
+
+def notable(runs: Sequence[Trained], tables: Iterable[str]) -> list[str]:
+    """`differences` that can change what a run learns."""
+    return [key for key in differences(runs, tables) if key not in SPEED]
