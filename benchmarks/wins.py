@@ -79,9 +79,9 @@ PLANS = {
     "value_easy": Plan(
         {"qmix": "qmix battle/MAP"},
         "3s_vs_3z 2m_vs_1m",
-        f"--steps 1e6 --seeds 8 {TWO_CORES} --save-every 1e6 --buffer 5000",
+        "--steps 1e6 --seeds 3 --save-every 1e6 --buffer 5000",
     ),
-    "value_small": Plan(
+    "value_small": Plan(  # made on two CPU cores
         {name: f"{name} battle/MAP" for name in ("qmix", "vdn")},
         "3m",
         f"--steps 5e5 --seeds 8 {TWO_CORES} --save-every 5e5",
