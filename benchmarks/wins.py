@@ -45,6 +45,7 @@ VDN_MIXED = {
 PYMARL = {"qmix_pymarl": "qmix battle/MAP --preset pymarl"}
 PYMARL2 = {"qmix_pymarl2": "qmix battle/MAP --preset pymarl2"}
 IPPO = {"ippo": "ippo battle/MAP --preset battle"}
+IPPO_MEMORY = {"ippo_memory": "ippo battle/MAP --preset battle --network gru"}  # the preset battle_memory
 IPPO_HARD = {
     "ippo_hard": "ippo battle/MAP --epochs 8 --hidden 128 --lr-decay --share type --env.reward signed "
     "--env.reward-negative-scale 0"
@@ -168,6 +169,9 @@ PLANS = {
         "--steps 4e6 --seeds 5 --eval-every 2.5e5 --save-every 4e6",
     ),
     "ippo": Plan(IPPO, "8m 2s3z MMM", "--envs 256 --steps 2e6 --seeds 5 --eval-every 5e5 --save-every 2e6"),
+    "ippo_memory": Plan(  # made on two CPU cores
+        IPPO_MEMORY, "8m MMM", f"--steps 1e6 --seeds 2 {TWO_CORES} --eval-every 1e5"
+    ),
     "ippo_long": Plan(
         IPPO,
         "5m_vs_6m 3s5z MMM2 corridor",

@@ -29,6 +29,7 @@ AGREES = 5  # points between two medians that count as agreement
 OTHERS = (
     "others",
     "ippo",
+    "ippo_memory",
     "ippo_long",
     "ippo_hard",
     "ippo_hard_short",
@@ -331,9 +332,10 @@ def _class(row: dict[str, Any]) -> str:
 
 
 def _interval(row: dict[str, Any]) -> str:
-    """The mean over seeds and its interval."""
+    """The mean over seeds and its interval, which two seeds do not have."""
     mean, low, high = statistics.bootstrap(statistics.mean, [np.array(row["wins"])], [row["episodes"]])
-    return f"{100 * mean:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+    interval = f" ({100 * low:.0f} to {100 * high:.0f})" if np.isfinite(low) else ""
+    return f"{100 * mean:.0f}{interval}"
 
 
 def _verdict(row: dict[str, Any], published: dict[str, dict[str, float]]) -> str:
@@ -383,7 +385,8 @@ def others() -> str:
 
 def _beside(row: dict[str, Any]) -> list[str]:
     """An outcome beside the published one of the same algorithm; `qmix_signed` is QMIX, `ippo_hard` IPPO."""
-    published = _published(row["arm"].removesuffix("_signed").removesuffix("_hard"))
+    algorithm = row["arm"].removesuffix("_signed").removesuffix("_hard").removesuffix("_memory")
+    published = _published(algorithm)
     known = [str(wins[row["map"]]) for wins in published.values() if row["map"] in wins]
     return [*_outcome(row), " / ".join(known) or "-", _verdict(row, published), str(row["seconds"])]
 
