@@ -10,9 +10,10 @@ from phalanx.envs import draws
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 def test_numbers_are_those_of_jax(kind):
     keys = jax.random.split(jax.random.key(3, impl=kind), (2, 5))
-    firsts = jax.jit(jax.vmap(jax.vmap(draws.first)))(keys)
-    expected = jax.vmap(jax.vmap(lambda key: jax.random.split(key)[0]))(keys)
-    np.testing.assert_array_equal(jax.random.key_data(firsts), jax.random.key_data(expected))
+    for which, half in enumerate((draws.first, draws.second)):
+        halves = jax.jit(jax.vmap(jax.vmap(half)))(keys)
+        expected = jax.vmap(jax.vmap(lambda key, which=which: jax.random.split(key)[which]))(keys)
+        np.testing.assert_array_equal(jax.random.key_data(halves), jax.random.key_data(expected))
     numbers = jax.jit(jax.vmap(jax.vmap(lambda key: draws.uniform(key, 7))))(keys)
     expected = jax.vmap(jax.vmap(lambda key: jax.random.uniform(key, (7,))))(keys)
     np.testing.assert_array_equal(numbers, expected)
@@ -23,6 +24,7 @@ def test_one_key():
     np.testing.assert_array_equal(draws.uniform(key, 3), jax.random.uniform(key, (3,)))
     raw = jax.random.key_data(key)  # an untyped key
     np.testing.assert_array_equal(draws.first(raw), jax.random.split(raw)[0])
+    np.testing.assert_array_equal(draws.second(raw), jax.random.split(raw)[1])
     np.testing.assert_array_equal(draws.uniform(raw, 3), jax.random.uniform(raw, (3,)))
 
 

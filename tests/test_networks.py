@@ -13,7 +13,8 @@ from flax import nnx
 from phalanx.errors import PhalanxError
 from phalanx.networks import sharing
 from phalanx.networks.initialise import orthogonal
-from phalanx.networks.torsos import GRU, Network, gru_loop, gru_memories
+from phalanx.networks import gru
+from phalanx.networks.torsos import GRU, Network
 from phalanx.registry import make_env
 
 KEY = jax.random.key(0)
@@ -98,9 +99,10 @@ def test_gru_forgets_exactly_where_an_episode_begins():
     np.testing.assert_allclose(memories[-1], last[-1], atol=1e-6)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
-    """Without one it takes three products a step, with one a single product: see `gru_memories`."""
+def test_every_form_of_a_gru_is_the_same_function(seeds, device, monkeypatch):
+    """One product a step or three, and a gradient by differentiation or written out, as on a GPU."""
     keys = jax.random.split(KEY, 5)
     shapes = ((7, 4, 24), (4, 8), (8, 24), (8,))
     args = [jax.random.normal(key, (seeds, *shape)) for key, shape in zip(keys, shapes, strict=False)]
@@ -118,9 +120,32 @@ def test_a_gru_is_the_same_function_with_and_without_its_gradient(seeds):
 
         return jax.jit(jax.vmap(both))(*args)
 
-    for products in (1, 3):
-        for ours, plain in zip(run(gru_memories), run(partial(gru_loop, products)), strict=True):
-            np.testing.assert_allclose(ours, plain, atol=1e-5, rtol=1e-5)
+    plain = [run(partial(gru.loop, products)) for products in (1, 3)]
+    monkeypatch.setattr(jax, "default_backend", lambda: device)
+    ours = run(gru.memories)
+    for each in plain:
+        for got, wanted in zip(ours, each, strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_a_gru_in_16_bits_has_the_gradient_of_one_in_32(monkeypatch):
+    """Up to the precision of 16 bits, in the form for a GPU."""
+    keys = jax.random.split(KEY, 5)
+    shapes = ((7, 4, 24), (4, 8), (8, 24), (8,))
+    args = [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=False)]
+    first = jax.random.bernoulli(keys[4], 0.3, (7, 4, 1))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def gradient(dtype):
+        def loss(from_x, memory, recurrent, bias):
+            low = (each.astype(dtype) for each in (recurrent, bias))
+            return jnp.square(gru.memories(from_x.astype(dtype), memory, first, *low)).sum()
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(*args)
+
+    for low, full in zip(gradient(jnp.bfloat16), gradient(jnp.float32), strict=True):
+        assert low.dtype == full.dtype
+        assert jnp.linalg.norm(low - full) < 0.05 * jnp.linalg.norm(full)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "gru"])

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from phalanx.ops.parts import by_part, split
-from phalanx.ops.programs import unroll
+from phalanx.ops.programs import scan
 from phalanx.types import Array, EnvSpec, Observation, Picture, Transition
 
-UNROLL = 16  # at most so many steps are counted one after the other; see `unroll`
+AT_A_TIME = 16  # steps that are counted in a turn of a loop on a GPU; see `scan`
 
 
 class Episodes(NamedTuple):
@@ -139,9 +139,8 @@ def add(replay: EpisodeBuffer, rollout: Transition) -> EpisodeBuffer:
         onward = jnp.where(over, (place + 1) % places, place), jnp.where(over, 0, step + 1)
         return onward, (place, step)
 
-    (place, step), (places_at, steps_at) = jax.lax.scan(
-        count, (replay.place, replay.step), (rollout.first, over), unroll=unroll(min(UNROLL, len(over)))
-    )
+    begun = replay.place, replay.step
+    (place, step), (places_at, steps_at) = scan(count, begun, (rollout.first, over), AT_A_TIME)
     env = jnp.broadcast_to(jnp.arange(over.shape[1]), over.shape)
     at_end = jnp.where(over, places_at, places)  # beyond the ring: dropped
     opened = jnp.where(over, (places_at + 1) % places, places)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from phalanx.ops.joined import join
 from phalanx.ops.parts import by_part
 from phalanx.types import Array, PyTree
 
@@ -74,9 +75,11 @@ def where_any(needed: Array, make: Callable[[Array], PyTree], key: Array, otherw
 
     def in_one_part(needed: Array, key: Array, otherwise: PyTree) -> PyTree:
         def choose() -> PyTree:
-            return jax.vmap(lambda n, k, o: jax.tree.map(lambda a, b: jnp.where(n, a, b), make(k), o))(
-                needed, key, otherwise
+            made = join(jax.vmap(make)(key))
+            chosen = jax.vmap(lambda n, m, o: jax.tree.map(lambda a, b: jnp.where(n, a, b), m, o))(
+                needed, made, join(otherwise)
             )
+            return chosen.separate()
 
         # Elsewhere a branch would have the device wait for its host at every step.
         return jax.lax.platform_dependent(

@@ -18,10 +18,19 @@ ONE = np.uint32(0x3F800000)  # the bits of 1.0
 
 def first(key: Array) -> Array:
     """`jax.random.split(key)[0]`."""
+    return _half(key, 0)
+
+
+def second(key: Array) -> Array:
+    """`jax.random.split(key)[1]`."""
+    return _half(key, 1)
+
+
+def _half(key: Array, which: int) -> Array:
     if not _is_threefry(key):
-        return jax.random.split(key)[0]
+        return jax.random.split(key)[which]
     words = jax.random.key_data(key)
-    return jax.random.wrap_key_data(jnp.stack(_threefry(words[0], words[1], np.uint32(0))))
+    return jax.random.wrap_key_data(jnp.stack(_threefry(words[0], words[1], np.uint32(which))))
 
 
 def uniform(key: Array, count: int) -> Array:

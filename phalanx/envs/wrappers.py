@@ -196,7 +196,7 @@ class AutoReset:
         over = step.terminated | step.truncated
         ongoing = Running(state, step.observation, jnp.bool_(False))
         # Split again where it is needed: many environments draw nothing in a step.
-        return where_any(over, lambda key: self.reset(jax.random.split(key)[1]), key, ongoing), step
+        return where_any(over, lambda key: self.reset(draws.second(key)), key, ongoing), step
 
 
 def bare_state(state: PyTree) -> PyTree:

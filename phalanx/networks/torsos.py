@@ -23,12 +23,11 @@ from flax import nnx
 
 from phalanx.errors import PhalanxError, suggest
 from phalanx.imports import import_class
+from phalanx.networks import gru
 from phalanx.networks.initialise import orthogonal
-from phalanx.ops.programs import unroll
 from phalanx.types import Array, Picture, PyTree
 
 zeros = nnx.initializers.zeros_init()
-UNROLL = 8  # at most so many steps of a gru are compiled one after the other
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
     # The gain keeps the size of activations through a layer.
     "relu": (jax.nn.relu, 2**0.5),
@@ -50,43 +49,7 @@ class GRU(nnx.Module):
     def __call__(self, x: Array, memory: Array, first: Array) -> Array:
         """x (T * B, F), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H)."""
         from_x = self.input(x).reshape(*first.shape[:-1], -1)
-        return gru_memories(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
-
-
-def gru_loop(
-    products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array
-) -> Array:
-    """The loop of a gru: from_x (T, B, 3H) -> (T, B, H), with one product or three at each step."""
-    weights = jnp.split(recurrent, products, axis=-1)
-
-    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        from_x, begins = inputs
-        h = jnp.where(begins, 0.0, h)
-        x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
-        low = h.astype(recurrent.dtype)  # the memory itself is float32: small changes must add up
-        h_reset, h_update, h_new = (
-            part for each in weights for part in jnp.split(low @ each, 3 // products, axis=-1)
-        )
-        reset = jax.nn.sigmoid(x_reset + h_reset)
-        update = jax.nn.sigmoid(x_update + h_update)
-        new = jnp.tanh(x_new + reset * (h_new + bias))
-        h = (1 - update) * new + update * h
-        return h, h
-
-    return jax.lax.scan(step, memory, (from_x, first), unroll=unroll(min(UNROLL, len(first))))[1]
-
-
-@jax.custom_vjp
-def gru_memories(*args: Array) -> Array:
-    """`gru_loop`, by three products where no gradient is taken: in acting, and of target networks.
-
-    Behind a single product XLA makes one slow loop for a CPU of all that is left of a step: 3.6 against
-    1.3 ms for 26 steps of 96 rows of 64. For a gradient, which keeps the gates, one product is faster.
-    """
-    return gru_loop(3 if jax.default_backend() == "cpu" else 1, *args)
-
-
-gru_memories.defvjp(lambda *args: jax.vjp(partial(gru_loop, 1), *args), lambda back, gradient: back(gradient))
+        return gru.memories(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
 
 
 class Torso(nnx.Module):

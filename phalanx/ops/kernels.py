@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from phalanx.errors import PhalanxError
 from phalanx.ops import rows as on_rows
+from phalanx.ops.joined import from_bits, has_bits, to_bits
 from phalanx.ops.rows import Rows, Unsupported, cells
 from phalanx.types import Array, PyTree
 
@@ -107,18 +108,9 @@ def _power(count: int) -> int:
 
 def _to_bits(x: Array) -> Array:
     """As int32: Triton takes long for several arrays, so all arguments are one, and all results."""
-    if x.dtype == jnp.float32:
-        return jax.lax.bitcast_convert_type(x, jnp.int32)
-    if x.dtype == jnp.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize <= 4):
-        return x.astype(jnp.int32)
-    raise Unsupported(str(x.dtype))
-
-
-def _from_bits(x: Array, dtype: Any) -> Array:
-    """The inverse."""
-    if dtype == jnp.float32:
-        return jax.lax.bitcast_convert_type(x, jnp.float32)
-    return x != 0 if dtype == jnp.bool_ else x.astype(dtype)
+    if not has_bits(x.dtype):
+        raise Unsupported(str(x.dtype))
+    return to_bits(x)
 
 
 def _pack(arrays: list[Array], columns: int, size: int) -> Array:
@@ -132,7 +124,7 @@ def _unpack(made: Array, like: list[Any], batch: int) -> list[Array]:
     counts = [math.prod(x.shape[:-1]) for x in like]
     ends = list(itertools.accumulate(counts))
     return [
-        _from_bits(made[end - count : end, :batch], x.dtype).reshape(*x.shape[:-1], batch)
+        from_bits(made[end - count : end, :batch], x.dtype).reshape(*x.shape[:-1], batch)
         for x, count, end in zip(like, counts, ends, strict=True)
     ]
 
@@ -144,7 +136,7 @@ def _unpacked(like: list[Array], ref: Any) -> list[Rows]:
         Rows(
             cells(
                 x.shape[:-1],
-                [_from_bits(next(parts).reshape(WIDTH), x.dtype) for _ in range(math.prod(x.shape[:-1]))],
+                [from_bits(next(parts).reshape(WIDTH), x.dtype) for _ in range(math.prod(x.shape[:-1]))],
             ),
             x.dtype,
         )

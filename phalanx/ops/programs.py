@@ -21,6 +21,45 @@ def unroll(steps: int) -> int:
     return 1 if jax.default_backend() == "cpu" else steps
 
 
+def scan(
+    step: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]],
+    init: PyTree,
+    inputs: PyTree,
+    at_most: int,
+    reverse: bool = False,
+) -> tuple[PyTree, PyTree]:
+    """`jax.lax.scan`, on a GPU with `at_most` steps of a turn laid out one after the other.
+
+    Unlike its option `unroll` this copies no inputs where their number is not a multiple of `at_most`.
+    """
+    inputs = jax.tree.map(jnp.asarray, inputs)
+    length = len(jax.tree.leaves(inputs)[0])
+    size = unroll(min(at_most, length))
+    if size == 1:
+        return jax.lax.scan(step, init, inputs, reverse=reverse)
+
+    def turn(carried: tuple[PyTree, PyTree], begin: Array | int, size: int) -> tuple[PyTree, PyTree]:
+        carry, outputs = carried
+        found, places = [], [begin + i for i in range(size)]
+        for place in reversed(places) if reverse else places:
+            at_place = partial(jax.lax.dynamic_index_in_dim, index=place, keepdims=False)
+            carry, output = step(carry, jax.tree.map(at_place, inputs))
+            found.append(output)
+        together = jax.tree.map(lambda *xs: jnp.stack(xs), *(reversed(found) if reverse else found))
+        write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
+        return carry, jax.tree.map(write, outputs, together)
+
+    def nth(turns: Array, carried: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        begin = length - (turns + 1) * size if reverse else turns * size
+        return turn(carried, begin, size)
+
+    one = jax.eval_shape(step, init, jax.tree.map(lambda x: x[0], inputs))[1]
+    room = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), one)
+    carried = jax.lax.fori_loop(0, length // size, nth, (init, room))
+    rest = length % size
+    return turn(carried, 0 if reverse else length - rest, rest) if rest else carried
+
+
 def at_size(sizes: Sequence[int], fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Let `fn(size, *args)` be called as `f(needed, *args)`, with the smallest of `sizes` that is not less.
 

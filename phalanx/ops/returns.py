@@ -13,10 +13,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from phalanx.ops.programs import unroll
+from phalanx.ops.programs import scan
 from phalanx.types import Array
 
-UNROLL = 16  # at most so many steps are compiled one after the other; see `unroll`
+AT_A_TIME = 16  # steps of a loop on a GPU; see `scan`
 
 
 def _backwards(step: Callable[..., Array], init: Array, inputs: tuple[Array, ...]) -> Array:
@@ -26,7 +26,7 @@ def _backwards(step: Callable[..., Array], init: Array, inputs: tuple[Array, ...
         out = step(later, *now)
         return out, out
 
-    return jax.lax.scan(turn, init, inputs, reverse=True, unroll=unroll(min(UNROLL, len(inputs[0]))))[1]
+    return scan(turn, init, inputs, AT_A_TIME, reverse=True)[1]
 
 
 def one_step_targets(rewards: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
@@ -96,4 +96,4 @@ def returns_so_far(before: Array, first: Array, rewards: Array, gamma: float) ->
         so_far = jnp.where(begins[:, None], 0.0, gamma * before) + reward
         return so_far, so_far
 
-    return jax.lax.scan(step, before, (first, rewards), unroll=unroll(min(UNROLL, len(first))))
+    return scan(step, before, (first, rewards), AT_A_TIME)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.config import option
+from phalanx.envs import draws
 from phalanx.envs.base import Env
 from phalanx.envs.batching import batch_last
 from phalanx.envs.mpe.world import MOVES, Agent, Bodies, Particles
@@ -184,13 +185,13 @@ class ParticleEnv(Env):
     def start(self, key: Array) -> Particles:
         """Bodies anywhere in the square, at rest and silent."""
         bodies, n = self.bodies, len(self.bodies.agents)
-        place_key, draw_key = jax.random.split(key)
         within = np.array([1.0] * n + [self.landmarks_within] * len(bodies.landmarks))[:, None]
+        places = draws.uniform(draws.first(key), 2 * len(bodies.all)).reshape(-1, 2)
         return Particles(
-            position=jax.random.uniform(place_key, (len(bodies.all), 2), minval=-1.0) * within,
+            position=(2 * places - 1) * within,
             velocity=jnp.zeros((n, 2)),
             said=jnp.zeros((n, bodies.words)),
-            drawn=self.drawn(draw_key),
+            drawn=self.drawn(draws.second(key)),
         )
 
     def reset(self, key: Array) -> tuple[Particles, TimeStep]:

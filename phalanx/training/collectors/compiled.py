@@ -10,6 +10,7 @@ from phalanx.envs.base import Env
 from phalanx.envs.sides import facing, told
 from phalanx.envs.wrappers import Running, WithState, prepare
 from phalanx.opponents.base import Opponents
+from phalanx.ops.joined import Joined, join
 from phalanx.ops.parts import split
 from phalanx.training.collectors.base import Collector, Keep, over_seeds, whole_transition
 from phalanx.types import Array, Observation, PyTree, Transition
@@ -78,7 +79,8 @@ class Compiled(Collector):
     def _collect_steps(
         self, policy: PyTree, actors: Actors, length: int, greedy: bool, keep: Keep, playing: PyTree
     ) -> tuple[Actors, Any]:
-        def step(actors: Actors, _: None) -> tuple[Actors, Any]:
+        def step(joined: Joined, _: None) -> tuple[Joined, Joined]:
+            actors: Actors = joined.separate()
             running, memory, key, opponent = actors
             key, act_key, env_key = jax.random.split(key, 3)
             acted = {}
@@ -106,9 +108,10 @@ class Compiled(Collector):
                 info={**timestep.info, **acted},
                 agent_terminated=timestep.agent_terminated,
             )
-            return Actors(next_running, next_memory, key, opponent), keep(transition)
+            return join(Actors(next_running, next_memory, key, opponent)), join(keep(transition))
 
-        return jax.lax.scan(step, actors, None, length)
+        joined, kept = jax.lax.scan(step, join(actors), None, length)
+        return joined.separate(), kept.separate()
 
     # All seeds
 

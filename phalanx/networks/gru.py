@@ -1,0 +1,103 @@
+"""The loop of a gated recurrent unit (Cho et al. 2014), in the form that is fastest on the device."""
+
+# JAX leaves parts of its own signatures untyped.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from phalanx.ops.programs import scan
+from phalanx.types import Array
+
+AT_A_TIME = 8  # steps of a loop on a GPU; see `scan`
+
+
+def gates(from_x: Array, from_h: Array, h: Array) -> Array:
+    """One step behind its products: from_x and from_h (B, 3H), h (B, H) -> (B, H)."""
+    x_reset, x_update, x_new = jnp.split(from_x, 3, axis=-1)
+    h_reset, h_update, h_new = jnp.split(from_h, 3, axis=-1)
+    reset = jax.nn.sigmoid(x_reset + h_reset)
+    update = jax.nn.sigmoid(x_update + h_update)
+    new = jnp.tanh(x_new + reset * h_new)
+    return (1 - update) * new + update * h
+
+
+def recur(h: Array, recurrent: Array, bias: Array, products: int = 1) -> Array:
+    """The part of the gates that comes from memories, (B, H) -> (B, 3H), by one product or three."""
+    low = h.astype(recurrent.dtype)  # the memory itself is float32: small changes must add up
+    parts = [low @ each for each in jnp.split(recurrent, products, axis=-1)]
+    h_reset, h_update, h_new = (part for each in parts for part in jnp.split(each, 3 // products, axis=-1))
+    return jnp.concatenate([h_reset, h_update, h_new + bias], axis=-1)
+
+
+def loop(
+    products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array
+) -> Array:
+    """from_x (T, B, 3H), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H).
+
+    The memory is cleared before each step that begins an episode.
+    """
+
+    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        from_x, begins = inputs
+        h = jnp.where(begins, 0.0, h)
+        h = gates(from_x, recur(h, recurrent, bias, products), h)
+        return h, h
+
+    return scan(step, memory, (from_x, first), AT_A_TIME)[1]
+
+
+def loop_back(inputs: tuple[Array, ...], memories: Array, gradient: Array) -> tuple[Array | None, ...]:
+    """The gradient of `loop` in its arguments, from its result and the gradient of that, both (T, B, H).
+
+    The loop backwards is linear, and computes for each step the gradient of its memory. All else is done
+    for all steps at once: the products of the loop forwards a second time, instead of storing them, the
+    derivatives of the gates, and the gradient of the weights, in one product.
+    """
+    from_x, memory, first, recurrent, bias = inputs
+    before = jnp.where(first, 0.0, jnp.concatenate([memory[None], memories[:-1]]))
+    rows = before.reshape(-1, before.shape[-1])
+    from_h = recur(rows, recurrent, bias).reshape(from_x.shape)
+    # Each entry of a memory depends on its own entries of the inputs: with ones these are the derivatives.
+    by_x, by_h, straight = jax.vjp(gates, from_x, from_h, before)[1](jnp.ones_like(before))
+
+    def step(coming: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
+        gradient, by_h, straight, begins = at
+        total = gradient + coming
+        coming = total * straight + _through(by_h, total) @ recurrent.T
+        return jnp.where(begins, 0.0, coming), total
+
+    steps = gradient, by_h, straight, first
+    to_memory, total = scan(step, jnp.zeros_like(memory), steps, AT_A_TIME, reverse=True)
+    to_h = _through(by_h, total).reshape(len(rows), -1)
+    to_recurrent = rows.astype(recurrent.dtype).T @ to_h
+    to_bias = to_h[:, -bias.size :].sum(0, dtype=jnp.float32).astype(bias.dtype)
+    return _through(by_x, total), to_memory, None, to_recurrent, to_bias
+
+
+def _through(derivatives: Array, gradient: Array) -> Array:
+    """The gradient of three gates, (..., 3H), from that of a memory, (..., H)."""
+    return (derivatives * jnp.tile(gradient, 3)).astype(derivatives.dtype)
+
+
+@jax.custom_vjp
+def memories(*inputs: Array) -> Array:
+    """`loop`, by three products on a CPU where no gradient is taken: in acting, and of target networks.
+
+    Behind a single product XLA makes one slow loop for a CPU of all that is left of a step: 3.6 against
+    1.3 ms for 26 steps of 96 rows of 64. For a gradient, which keeps the gates, one product is faster.
+    """
+    return loop(3 if jax.default_backend() == "cpu" else 1, *inputs)
+
+
+def _forwards(*inputs: Array):
+    if jax.default_backend() == "cpu":  # which computes products and gates more slowly than it reads them
+        return jax.vjp(partial(loop, 1), *inputs)
+    result = loop(1, *inputs)
+    return result, Partial(loop_back, inputs, result)
+
+
+memories.defvjp(_forwards, lambda back, gradient: back(gradient))
