@@ -11,9 +11,8 @@ import pytest
 from flax import nnx
 
 from phalanx.errors import PhalanxError
-from phalanx.networks import sharing
+from phalanx.networks import gru, sharing
 from phalanx.networks.initialise import orthogonal
-from phalanx.networks import gru
 from phalanx.networks.torsos import GRU, Network
 from phalanx.registry import make_env
 

@@ -4,6 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +34,7 @@ def recur(h: Array, recurrent: Array, bias: Array, products: int = 1) -> Array:
     return jnp.concatenate([h_reset, h_update, h_new + bias], axis=-1)
 
 
-def loop(
-    products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array
-) -> Array:
+def loop(products: int, from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array) -> Array:
     """from_x (T, B, 3H), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H).
 
     The memory is cleared before each step that begins an episode.
@@ -93,7 +92,7 @@ def memories(*inputs: Array) -> Array:
     return loop(3 if jax.default_backend() == "cpu" else 1, *inputs)
 
 
-def _forwards(*inputs: Array):
+def _forwards(*inputs: Array) -> tuple[Array, Any]:
     if jax.default_backend() == "cpu":  # which computes products and gates more slowly than it reads them
         return jax.vjp(partial(loop, 1), *inputs)
     result = loop(1, *inputs)

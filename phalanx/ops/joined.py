@@ -1,6 +1,6 @@
 """Many small arrays as one: a kernel of a GPU takes longer to launch than to write a few of them.
 
-A loop needs a kernel for each array that it carries or stores at each step, and one for all if they are joined.
+A loop needs a kernel for each array that it carries or stores at each step, and one for all that are joined.
 """
 
 # JAX leaves parts of its own signatures untyped.
