@@ -1,6 +1,6 @@
 """`python -m phalanx`, for where scripts are not on the path."""
 
-from phalanx.cli import main
+from phalanx.cli import command
 
 if __name__ == "__main__":
-    main()
+    command()

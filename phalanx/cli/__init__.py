@@ -83,8 +83,17 @@ def _logged_to_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
+def command() -> None:
+    """`phalanx`, as a process of its own."""
+    if sys.argv[1:2] in (["train"], ["resume"]):
+        from phalanx.training import kept
+
+        kept.use()
+    main()
+
+
 def main() -> None:
-    """The `phalanx` command."""
+    """The `phalanx` command, from its words in `sys.argv`."""
     try:
         command = find(sys.argv[1:])
         with _logged_to_stderr():

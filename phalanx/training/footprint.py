@@ -10,13 +10,14 @@ from phalanx.config import RunConfig
 from phalanx.errors import PhalanxError
 from phalanx.report.console import megabytes
 from phalanx.training.devices import ONE, Layout
-from phalanx.training.programs import carry_shapes
+from phalanx.training.programs import carry_shapes, uncollected
 from phalanx.training.setup import Setup
 
 
 def memory_parts(setup: Setup, layout: Layout = ONE) -> dict[str, int]:
     """Bytes of what the run holds on a device, for all its seeds, from shapes alone."""
-    carry = carry_shapes(setup.loop, layout)
+    with uncollected():
+        carry = carry_shapes(setup.loop, layout)
     replay = carry.learner.replay
     held = {
         "learner": (carry.without_replay().learner, carry.best),

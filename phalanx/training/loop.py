@@ -15,6 +15,7 @@ from phalanx.algorithms.base import Algorithm, Learner, with_replay, without_rep
 from phalanx.training import keys
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
+from phalanx.training.kept import Kept
 from phalanx.training.keys import Purpose
 from phalanx.types import Array, Clock, PyTree, Transition
 
@@ -82,8 +83,15 @@ class Loop:
         self.algorithm: Algorithm = collector.algorithm
         self.opponents = collector.opponents
         self.length = self.algorithm.steps_per_update // collector.envs
+        self.kept: Kept | None = None
         # Traced once although used twice, for shapes and in a program, which is the same as without it.
         self._learn = jax.jit(lambda *args: self.algorithm.update(*args), inline=True)
+
+    def keep(self, kept: Kept | None) -> None:
+        """Keep the programs, or take those that an earlier run has kept, and the shapes with them."""
+        self.kept = kept
+        if kept is not None and kept.shapes is not None:
+            self.carry, self.shapes = kept.shapes
 
     @cached_property
     def shapes(self) -> tuple[PyTree, Transition]:

@@ -105,7 +105,11 @@ def compile_programs(
     What training needs is compiled first, at the same time; evaluations are compiled while it begins.
     """
     jobs = program_jobs(loop, evaluation, layout, against)
+    if loop.kept is not None and layout is ONE:
+        jobs = {name: (loop.kept.job(name, job), args) for name, (job, args) in jobs.items()}
     done, coming = _compiled(jobs)
+    if loop.kept is not None and layout is ONE:
+        loop.kept.write(loop.carry, loop.shapes)
     needed = bytes_needed(done["learn"])
     if not isinstance(loop.collector, Compiled):
         hosted = HostedTraining(loop, done["init"], done["learn"])
@@ -128,7 +132,7 @@ def _compiled(jobs: Jobs) -> tuple[dict[str, Any], dict[str, Future[Any]]]:
     """Compile what training needs, at the same time, and begin with the rest when that is done."""
     pool = ThreadPoolExecutor(len(jobs))
     # Each is compiled while the next is traced; those of evaluations wait, as two cores are soon busy.
-    with _uncollected():
+    with uncollected():
         first = {
             name: pool.submit(job.lower(*args).compile)
             for name, (job, args) in jobs.items()
@@ -142,7 +146,7 @@ def _compiled(jobs: Jobs) -> tuple[dict[str, Any], dict[str, Future[Any]]]:
 
 
 @contextmanager
-def _uncollected():
+def uncollected():
     """Turn off garbage collection: tracing creates many lasting objects, and scanning them takes time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -20,6 +20,7 @@ from phalanx.envs.wrappers import policy_spec
 from phalanx.errors import PhalanxError
 from phalanx.opponents.make import Load, learners_env, opponents_of, side_of, yardstick
 from phalanx.report.console import table
+from phalanx.training import kept
 from phalanx.training.collectors import collector_for
 from phalanx.training.collectors.base import Collector
 from phalanx.training.collectors.compiled import Compiled
@@ -88,8 +89,11 @@ def set_up(resolved: Resolved, env: Env | HostSource, load: Load | None = None) 
     if side is not None and load is not None:
         parts = _make_parts_with_opponents(cls, resolved.algorithm, env, side, run, load)
     else:
-        make = _make_parts_once if _is_fixed(cls, resolved.algorithm, env) else _make_parts
-        parts = make(cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes)
+        made_from = cls, resolved.algorithm, env, run.envs, run.seeds, run.eval_episodes
+        fixed = _is_fixed(cls, resolved.algorithm, env)
+        parts = (_make_parts_once if fixed else _make_parts)(*made_from)
+        if fixed:
+            parts.loop.keep(kept.find(*made_from))
         _require_sizes(run, parts.algorithm)
     parts.algorithm.check(run.envs)
     require_learning(parts.algorithm.optimisers, run.steps)

@@ -1,0 +1,200 @@
+"""Traced programs that are kept between processes: nothing is traced again, and no number changes."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import small
+
+import phalanx
+from phalanx import cli, device, registry
+from phalanx.algorithms.iql import IQL
+from phalanx.algorithms.ppo import PPO
+from phalanx.envs.debug import Identity
+from phalanx.training import checkpoint, kept, setup
+from phalanx.training.programs import compile_programs
+
+
+def new_process():
+    """Forget what this process has traced, when all that is written is there."""
+    for thread in threading.enumerate():
+        if thread.name == "keep programs":
+            thread.join()
+    setup._make_parts_once.cache_clear()
+    compile_programs.cache_clear()
+
+
+@pytest.fixture
+def keeping(tmp_path, monkeypatch):
+    """The folder of programs, which are kept as by the command `phalanx train`."""
+    new_process()
+    monkeypatch.setattr(kept, "_in_use", True)
+    monkeypatch.setenv("PHALANX_CACHE", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "traced"
+    new_process()
+
+
+def carry(run):
+    """The last checkpoint, to the bit."""
+    return checkpoint.choose(run.folder / "checkpoints").sha256
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learner", "options"), [("ippo", PPO, {"network": "gru"}), ("iql", IQL, {"seeds": 2})]
+)
+def test_a_second_run_traces_nothing_and_is_the_same(
+    algorithm, learner, options, keeping, tmp_path, monkeypatch
+):
+    counts = Counter()
+
+    def counted(cls, name):
+        original = getattr(cls, name)
+        monkeypatch.setattr(cls, name, lambda *args, **more: counts.update([name]) or original(*args, **more))
+
+    counted(learner, "update")
+    counted(Identity, "step")
+    runs = {}
+    for name in ("first", "second"):
+        runs[name] = small(tmp_path / name, algorithm, **options)
+        new_process()
+        assert len(list(keeping.iterdir())) == 1
+        assert counts == {"update": 1, "step": 1}, name
+    monkeypatch.setenv("PHALANX_CACHE", "off")
+    runs["traced"] = small(tmp_path / "traced", algorithm, **options)
+    assert counts["update"] == 2
+    assert len({carry(run) for run in runs.values()}) == 1
+    assert len({str(run.facts["final"]) for run in runs.values()}) == 1
+
+
+def test_a_run_goes_on_with_kept_programs(keeping, tmp_path):
+    whole = small(tmp_path / "whole")
+    new_process()
+    half = small(tmp_path / "half", steps=128)
+    new_process()
+    half = phalanx.resume(half.folder, steps=256, quiet=True)
+    assert len(list(keeping.iterdir())) == 1  # a budget is no part of a program
+    assert carry(half) == carry(whole)
+
+
+def test_damaged_files_are_written_again(keeping, tmp_path):
+    small(tmp_path / "first")
+    new_process()
+    (file,) = keeping.iterdir()
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:1000], b"nothing like it"):
+        file.write_bytes(damaged)
+        small(tmp_path / f"run{len(damaged)}")
+        new_process()
+        assert len(file.read_bytes()) > 0.9 * len(whole)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, keeping):
+    keeping.parent.mkdir()
+    keeping.write_text("a file, not a folder")
+    assert small(tmp_path / "run").facts["final"]
+
+
+def files(keeping, tmp_path, **options):
+    """Programs in the folder after a run with these options."""
+    small(tmp_path / str(len(list(tmp_path.iterdir()))), **{"steps": 64, **options})
+    new_process()
+    return len(list(keeping.iterdir()))
+
+
+def test_what_programs_are_found_by(keeping, tmp_path, monkeypatch):
+    assert files(keeping, tmp_path) == 1
+    assert files(keeping, tmp_path, seed=3, steps=128) == 1
+    assert files(keeping, tmp_path, gamma=0.5) == 2
+    assert files(keeping, tmp_path, envs=2) == 3
+    assert files(keeping, tmp_path, env_options={"time_limit": 4}) == 4
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+    assert files(keeping, tmp_path) == 5
+    before = jax.config.values["jax_default_matmul_precision"]
+    jax.config.update("jax_default_matmul_precision", "bfloat16")
+    try:
+        assert files(keeping, tmp_path) == 6
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
+
+
+def test_a_change_of_any_file_of_phalanx_is_noticed(tmp_path, monkeypatch):
+    package = tmp_path / "phalanx"
+    shutil.copytree(os.path.dirname(phalanx.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
+    before = kept._surroundings()
+    monkeypatch.setattr(phalanx, "__file__", str(package / "__init__.py"))
+    assert kept._surroundings() == before
+    for file in (package / "algorithms" / "ppo.py", next(package.rglob("*.json"))):
+        file.write_text(file.read_text() + "\n")
+        after = kept._surroundings()
+        assert after != before
+        before = after
+    monkeypatch.setattr(device, "versions", lambda: {"jax": "another"})
+    assert kept._surroundings() != before
+
+
+class Mine(Identity):
+    """An environment of a user."""
+
+
+def test_only_what_is_phalanxs_own_is_kept(keeping, tmp_path):
+    config = registry.algorithm_config("ippo")()
+    assert kept.find(PPO, config, Identity()) is not None
+    assert kept.find(PPO, config, Mine()) is None
+    assert kept.find(PPO, config, lambda: None) is None
+    small(tmp_path / "run", env=Mine())
+    assert not keeping.exists()
+
+
+def test_a_program_that_jax_cannot_write_is_not_kept(keeping, tmp_path):
+    def called(x):
+        return jax.pure_callback(lambda v: np.asarray(v) + 1, x, x)
+
+    programs, shape = kept.Kept(keeping / "programs"), jax.ShapeDtypeStruct((3,), jnp.float32)
+    for name, job in (("called", called), ("plain", jnp.sin)):
+        compiled = programs.job(name, jax.jit(job)).lower(shape).compile()
+        assert compiled(jnp.ones(3))[0] == (2 if name == "called" else jnp.sin(1.0))
+    programs.write("carry", "rollout")
+    new_process()
+    again = kept.Kept(keeping / "programs")
+    assert again.shapes == ("carry", "rollout")
+    assert isinstance(again.job("plain", None), kept.Traced)
+    assert again.job("called", None).job is None
+
+
+@pytest.mark.parametrize(
+    ("words", "keeps"), [("train", True), ("resume", True), ("eval", False), ("", False)]
+)
+def test_only_commands_that_train_keep_programs(words, keeps, monkeypatch):
+    """Not Python programs, which may have changed phalanx in memory, nor what they call."""
+    monkeypatch.setattr(kept, "_in_use", False)
+    monkeypatch.setattr(cli, "main", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["phalanx", *words.split()])
+    cli.command()
+    assert kept._in_use == keeps
+
+
+def test_the_command_keeps_programs(tmp_path):
+    environment = {**os.environ, "PHALANX_CACHE": str(tmp_path / "cache")}
+    words = [
+        "train",
+        "ippo",
+        "debug/identity",
+        "--steps",
+        "64",
+        "--envs",
+        "4",
+        "--batch-steps",
+        "64",
+        "--out",
+    ]
+    for name in ("first", "second"):
+        command = [sys.executable, "-m", "phalanx", *words, str(tmp_path / name)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        assert len(list((tmp_path / "cache" / "traced").iterdir())) == 1
