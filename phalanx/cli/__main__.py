@@ -1,6 +1,6 @@
 """`python -m phalanx.cli`."""
 
-from phalanx.cli import main
+from phalanx.cli import command
 
 if __name__ == "__main__":
-    main()
+    command()

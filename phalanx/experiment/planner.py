@@ -13,7 +13,7 @@ from phalanx.errors import PhalanxError
 from phalanx.experiment.cell import Cell
 from phalanx.experiment.format import Experiment
 from phalanx.experiment.trial import Trial, prepare, try_out
-from phalanx.training import checkpoint
+from phalanx.training import checkpoint, kept
 from phalanx.training.devices import require_divisible
 from phalanx.training.footprint import checkpoint_bytes, memory_parts
 from phalanx.training.setup import Setup
@@ -55,7 +55,7 @@ def plan(
     rates = {(c.algorithm, c.env): r for c, setup in setups if (r := rate(c, setup)) is not None}
     planned = []
     # Trials run in other processes: this one keeps off the device. Each has its own, as each run will.
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), kept.use, max_tasks_per_child=1) as pool:
         for number, (cell, setup) in enumerate(setups, 1):
             config, parts, left = setup.config, memory_parts(setup), 1 - progress(cell, setup)
             memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))
