@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 
 import jax
@@ -22,11 +23,16 @@ from phalanx.training import checkpoint, kept, setup
 from phalanx.training.programs import compile_programs
 
 
-def new_process():
-    """Forget what this process has traced, when all that is written is there."""
+def threads_end():
+    """Wait until all programs are written."""
     for thread in threading.enumerate():
         if thread.name == "keep programs":
             thread.join()
+
+
+def new_process():
+    """Forget what this process has traced."""
+    threads_end()
     setup._make_parts_once.cache_clear()
     compile_programs.cache_clear()
 
@@ -35,7 +41,7 @@ def new_process():
 def keeping(tmp_path, monkeypatch):
     """The folder of programs, which are kept as by the command `phalanx train`."""
     new_process()
-    monkeypatch.setattr(kept, "_in_use", True)
+    monkeypatch.setattr(kept, "_since", time.time())
     monkeypatch.setenv("PHALANX_CACHE", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "traced"
     new_process()
@@ -88,11 +94,13 @@ def test_damaged_files_are_written_again(keeping, tmp_path):
     new_process()
     (file,) = keeping.iterdir()
     whole = file.read_bytes()
-    for damaged in (b"", whole[:1000], b"nothing like it"):
+    middle = len(whole) // 2
+    for damaged in (b"", whole[:1000], b"nothing", whole[:middle] + bytes(64) + whole[middle + 64 :]):
         file.write_bytes(damaged)
         small(tmp_path / f"run{len(damaged)}")
         new_process()
-        assert len(file.read_bytes()) > 0.9 * len(whole)
+        assert file.read_bytes() == whole
+        assert list(keeping.iterdir()) == [file]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, keeping):
@@ -124,19 +132,42 @@ def test_what_programs_are_found_by(keeping, tmp_path, monkeypatch):
         jax.config.update("jax_default_matmul_precision", before)
 
 
-def test_a_change_of_any_file_of_phalanx_is_noticed(tmp_path, monkeypatch):
+def test_a_change_of_any_file_of_phalanx_is_noticed(keeping, tmp_path, monkeypatch):
     package = tmp_path / "phalanx"
     shutil.copytree(os.path.dirname(phalanx.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
-    before = kept._surroundings()
+    before = kept.find("options").file
     monkeypatch.setattr(phalanx, "__file__", str(package / "__init__.py"))
-    assert kept._surroundings() == before
+    time.sleep(0.05)
+    monkeypatch.setattr(kept, "_since", time.time())
+    assert kept.find("options").file == before
     for file in (package / "algorithms" / "ppo.py", next(package.rglob("*.json"))):
+        time.sleep(0.05)
         file.write_text(file.read_text() + "\n")
-        after = kept._surroundings()
+        assert kept.find("options") is None  # this process may have read the file before
+        time.sleep(0.05)
+        monkeypatch.setattr(kept, "_since", time.time())
+        after = kept.find("options").file
         assert after != before
         before = after
     monkeypatch.setattr(device, "versions", lambda: {"jax": "another"})
-    assert kept._surroundings() != before
+    assert kept.find("options").file != before
+
+
+def test_a_change_while_a_run_starts_is_noticed(keeping, tmp_path, monkeypatch):
+    small(tmp_path / "first")
+    new_process()
+    (file,) = keeping.iterdir()
+    file.unlink()
+    write = kept.Kept.write
+
+    def changed(*args):
+        monkeypatch.setattr(kept, "_since", 0.0)  # as if a file had changed just now
+        write(*args)
+
+    monkeypatch.setattr(kept.Kept, "write", changed)
+    small(tmp_path / "second")
+    threads_end()
+    assert not list(keeping.iterdir())
 
 
 class Mine(Identity):
@@ -148,6 +179,9 @@ def test_only_what_is_phalanxs_own_is_kept(keeping, tmp_path):
     assert kept.find(PPO, config, Identity()) is not None
     assert kept.find(PPO, config, Mine()) is None
     assert kept.find(PPO, config, lambda: None) is None
+    for name in ("jaxmarl/smax_3m", "jumanji/LevelBasedForaging-v0", "gymnax/CartPole-v1"):
+        assert kept.find(PPO, config, registry.make_env(name, {})) is None, name
+    assert kept.find(PPO, small) is None  # a function, by its name
     small(tmp_path / "run", env=Mine())
     assert not keeping.exists()
 
@@ -165,19 +199,15 @@ def test_a_program_that_jax_cannot_write_is_not_kept(keeping, tmp_path):
     again = kept.Kept(keeping / "programs")
     assert again.shapes == ("carry", "rollout")
     assert isinstance(again.job("plain", None), kept.Traced)
-    assert again.job("called", None).job is None
+    assert again.job("called", "as it is") == "as it is"
 
 
-@pytest.mark.parametrize(
-    ("words", "keeps"), [("train", True), ("resume", True), ("eval", False), ("", False)]
-)
-def test_only_commands_that_train_keep_programs(words, keeps, monkeypatch):
-    """Not Python programs, which may have changed phalanx in memory, nor what they call."""
-    monkeypatch.setattr(kept, "_in_use", False)
-    monkeypatch.setattr(cli, "main", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["phalanx", *words.split()])
-    cli.command()
-    assert kept._in_use == keeps
+def test_python_programs_keep_nothing(monkeypatch, tmp_path):
+    """They may have changed phalanx in memory."""
+    monkeypatch.setattr(kept, "_since", 1.0)
+    with pytest.raises(phalanx.PhalanxError):
+        cli.run(["train", "ippo", "debug/identity", "--preset", str(tmp_path / "none.toml")])
+    assert kept._since is None
 
 
 def test_the_command_keeps_programs(tmp_path):

@@ -118,6 +118,8 @@ def test_all_types_can_be_joined(monkeypatch):
         "none": np.zeros((2, 0), np.float32),
         "halves": jnp.array([1.5, -2.0], jnp.bfloat16),
         "key": jax.random.key(3),
+        "scalar": np.float32(1.5),
+        "longer": np.arange(3, dtype=np.int32),
     }
     together = jax.jit(joined.join)(tree)
     assert together.words.shape == (2, 8)
@@ -125,6 +127,8 @@ def test_all_types_can_be_joined(monkeypatch):
     for name, given in tree.items():
         assert back[name].dtype == given.dtype
         assert np.asarray(as_numbers(back[name])).tobytes() == np.asarray(as_numbers(given)).tobytes()
+    assert joined.join({"number": 2, "none": ()}).separate() == {"number": 2, "none": ()}
+    assert joined.join(()).separate() == ()
 
 
 def as_numbers(x):

@@ -5,6 +5,7 @@ import importlib
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 from phalanx import __version__
@@ -83,12 +84,14 @@ def _logged_to_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
+process_since: float | None = None
+"""the time.time() at which `phalanx` began as a process of its own"""
+
+
 def command() -> None:
     """`phalanx`, as a process of its own."""
-    if sys.argv[1:2] in (["train"], ["resume"]):
-        from phalanx.training import kept
-
-        kept.use()
+    global process_since
+    process_since = time.time()
     main()
 
 

@@ -25,8 +25,10 @@ def run(words: list[str]) -> int:
     args = parser.parse(words)
     steps, lr_horizon = whole_number("--steps", args.steps), whole_number("--lr-horizon", args.lr_horizon)
     require_run(args.run)
-    from phalanx import api, hosts
+    from phalanx import api, cli, hosts
+    from phalanx.training import kept
 
+    kept.use(cli.process_since)
     if args.hosts:
         hosts.join(args.hosts)
     where = {"devices": args.devices, **placement_options(args)}

@@ -69,9 +69,11 @@ def run(words: list[str]) -> int:
     if args.help:
         parser.print_help()
         return 0
-    from phalanx import api, hosts
+    from phalanx import api, cli, hosts
     from phalanx.report.console import Console
+    from phalanx.training import kept
 
+    kept.use(cli.process_since)
     if args.hosts:
         hosts.join(args.hosts)
 

@@ -1,7 +1,7 @@
 """The environment interface: a spec and the pure functions `reset` and `step`."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,9 @@ class Env(ABC):
     batches or add agent ids: `phalanx.envs.wrappers` does that. Write it as a frozen dataclass; its fields
     are then options on the command line (`--env.FIELD`).
     """
+
+    of_another_package: ClassVar[bool] = False
+    """whether code outside of phalanx is traced, which may change while phalanx does not"""
 
     @property
     @abstractmethod

@@ -33,6 +33,8 @@ OPEN = True
 class Gymnax(Env):
     """An environment of gymnax. Its own time limit is set one step beyond phalanx's and is never reached."""
 
+    of_another_package = True
+
     id: str = ""
     time_limit: int | None = option(
         None, "steps after which an episode is truncated (default: the package's limit)", at_least=1

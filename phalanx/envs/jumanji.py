@@ -51,6 +51,8 @@ class Jumanji(Env):
     Where Jumanji's time limit would end an episode like the task itself, it is set one step beyond phalanx's.
     """
 
+    of_another_package = True
+
     counts: ClassVar[bool] = False
     """Whether integers in pictures are counts and flags rather than intensities."""
 

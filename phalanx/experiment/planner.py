@@ -55,7 +55,9 @@ def plan(
     rates = {(c.algorithm, c.env): r for c, setup in setups if (r := rate(c, setup)) is not None}
     planned = []
     # Trials run in other processes: this one keeps off the device. Each has its own, as each run will.
-    with ProcessPoolExecutor(1, get_context("spawn"), kept.use, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(
+        1, get_context("spawn"), kept.use, (time.time(),), max_tasks_per_child=1
+    ) as pool:
         for number, (cell, setup) in enumerate(setups, 1):
             config, parts, left = setup.config, memory_parts(setup), 1 - progress(cell, setup)
             memory, seconds = sum(parts.values()), rates.get((cell.algorithm, cell.env))

@@ -46,12 +46,17 @@ class Joined:
 
 
 def join(tree: PyTree) -> Joined:
-    """Join the small arrays of a tree of (B, *shape); on a CPU none."""
+    """Join the small arrays of a tree of (B, *shape); on a CPU none. Arrays of other lengths stay alone."""
     leaves, structure = jax.tree.flatten(tree)
-    small = [has_bits(x.dtype) and _is_small(x) for x in leaves]
-    chosen = [to_bits(x).reshape(len(x), -1) for x, is_small in zip(leaves, small, strict=True) if is_small]
+    leaves = [x if hasattr(x, "dtype") else jnp.asarray(x) for x in leaves]
+    lengths = [len(x) if x.ndim else 0 for x in leaves]
+    rows = max(lengths, key=lengths.count, default=0)
+    small = [
+        n == rows > 0 and has_bits(x.dtype) and _is_small(x) for n, x in zip(lengths, leaves, strict=True)
+    ]
+    chosen = [to_bits(x).reshape(rows, -1) for x, is_small in zip(leaves, small, strict=True) if is_small]
     return Joined(
-        words=jnp.concatenate(chosen, axis=-1) if chosen else jnp.zeros((len(leaves[0]), 0), jnp.int32),
+        words=jnp.concatenate(chosen, axis=-1) if chosen else jnp.zeros((rows, 0), jnp.int32),
         alone=[x for x, is_small in zip(leaves, small, strict=True) if not is_small],
         structure=structure,
         small=tuple((x.dtype, x.shape[1:]) if s else None for x, s in zip(leaves, small, strict=True)),

@@ -30,6 +30,8 @@ def scan(
 ) -> tuple[PyTree, PyTree]:
     """`jax.lax.scan`, on a GPU with `at_most` steps of a turn laid out one after the other.
 
+    There is at least one step, and `step` keeps the types of what it carries.
+
     Unlike its option `unroll` this copies no inputs where their number is not a multiple of `at_most`.
     """
     inputs = jax.tree.map(jnp.asarray, inputs)

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 import pickle
-import tempfile
+import platform
 import threading
 from io import BytesIO
 from pathlib import Path
@@ -24,14 +24,15 @@ from phalanx import device
 from phalanx.types import PyTree
 
 DONATE = ("learn", "track_best")  # programs that reuse the memory of their first argument
+DIGEST = hashlib.sha256().digest_size
 
-_in_use = False
+_since: float | None = None
 
 
-def use() -> None:
-    """Keep programs from here on: for a process in which nobody has changed phalanx in memory."""
-    global _in_use
-    _in_use = True
+def use(since: float | None) -> None:
+    """Keep programs from here on, in a process that began then and in which nobody has changed phalanx."""
+    global _since
+    _since = since
 
 
 class Traced(NamedTuple):
@@ -45,6 +46,7 @@ class Traced(NamedTuple):
         def program(*args: PyTree) -> PyTree:
             return jax.tree.unflatten(self.result, self.exported.call(*jax.tree.leaves(args)))
 
+        program.__name__ = self.exported.fun_name
         return jax.jit(program, donate_argnums=(0,) if self.donates else ()).lower(*args)
 
 
@@ -56,15 +58,20 @@ class Kept:
         self.shapes: tuple[PyTree, PyTree] | None = None
         self._programs: dict[str, Traced] = {}
         with contextlib.suppress(Exception):  # a missing or damaged file is written again
-            shapes, texts = pickle.loads(file.read_bytes())
-            self._programs = {
-                name: Traced(export.deserialize(text), *more) for name, (text, *more) in texts.items()
-            }
-            self.shapes = shapes
+            written = file.read_bytes()
+            if written[:DIGEST] == hashlib.sha256(written[DIGEST:]).digest():
+                self._read(written[DIGEST:])
+
+    def _read(self, content: bytes) -> None:
+        shapes, texts = pickle.loads(content)
+        self._programs = {
+            name: Traced(export.deserialize(text), *more) for name, (text, *more) in texts.items()
+        }
+        self.shapes = shapes
 
     def job(self, name: str, job: Any) -> Any:
         """The program to lower: as it is kept, or `job`, which is kept when it has been traced."""
-        return self._programs.get(name) or _Tracing(self, name, job)
+        return _Tracing(self, name, job) if self.shapes is None else self._programs.get(name, job)
 
     def trace(self, name: str, job: Any, args: tuple[PyTree, ...]) -> Traced:
         """Trace a program and remember it."""
@@ -76,6 +83,7 @@ class Kept:
             result[:] = [structure]
             return found
 
+        program.__name__ = name
         exported = export.export(jax.jit(program))(*leaves)
         self._programs[name] = Traced(exported, result[0], name in DONATE)
         return self._programs[name]
@@ -86,13 +94,16 @@ class Kept:
             threading.Thread(target=self._write, args=(shapes,), name="keep programs").start()
 
     def _write(self, shapes: tuple[PyTree, ...]) -> None:
-        texts = {name: (each.exported.serialize(), *each[1:]) for name, each in self._programs.items()}
-        with contextlib.suppress(OSError):  # without it a run only begins later
+        unfinished = self.file.with_name(f".{self.file.name}-{os.getpid()}")  # others may write it too
+        with contextlib.suppress(Exception):  # without it the next run only begins later
+            texts = {name: (each.exported.serialize(), *each[1:]) for name, each in self._programs.items()}
+            content = pickle.dumps((shapes, texts))
+            _code()  # which may have changed while it was imported
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            number, unfinished = tempfile.mkstemp(dir=self.file.parent)  # other runs may write it too
-            with os.fdopen(number, "wb") as file:
-                pickle.dump((shapes, texts), file)
+            unfinished.write_bytes(hashlib.sha256(content).digest() + content)
             os.replace(unfinished, self.file)
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
 
 
 class _Tracing(NamedTuple):
@@ -110,41 +121,66 @@ class _Tracing(NamedTuple):
         return traced.lower(*args)
 
 
+class _NotOurs(Exception):
+    """Code that may be another the next time."""
+
+
 def find(*made_from: Any) -> Kept | None:
     """The programs of a run that follows from these objects, if they are phalanx's own and nothing else."""
-    if not _in_use or os.environ.get("PHALANX_CACHE") == "off":
+    if _since is None or os.environ.get("PHALANX_CACHE") == "off":
         return None
     options = BytesIO()
     pickler = _Own(options)
     pickler.fast = True  # equal objects are written alike, whether they are the same object or not
     try:
         pickler.dump(made_from)
-    except (pickle.PicklingError, AttributeError, TypeError):  # such as a function within a function
+        name = hashlib.sha256(options.getvalue() + repr((_code(), _surroundings())).encode()).hexdigest()
+        return Kept(device.cache_folder() / "traced" / name)
+    # Such as a function within a function, or a file that is gone.
+    except (_NotOurs, pickle.PicklingError, AttributeError, TypeError, ValueError, OSError, RuntimeError):
         return None
-    name = hashlib.sha256(options.getvalue() + _surroundings()).hexdigest()
-    return Kept(device.cache_folder() / "traced" / name)
 
 
 class _Own(pickle.Pickler):
     """Refuses what other packages define, whose code may change unnoticed."""
 
     def reducer_override(self, obj: Any) -> Any:
-        module = str(getattr(obj if isinstance(obj, type) else type(obj), "__module__", ""))
-        if module.partition(".")[0] not in ("phalanx", "builtins", "collections", "functools", "numpy"):
-            raise pickle.PicklingError(f"{module} is not phalanx's own")
+        module = str(getattr(obj, "__module__", None))
+        known = module.partition(".")[0] in ("phalanx", "builtins", "collections", "functools", "numpy")
+        if not known or getattr(obj, "of_another_package", False):
+            raise _NotOurs
         if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
             return NotImplemented
         # Its fields alone: what it has computed from them and cached differs.
         return type(obj), tuple(getattr(obj, each.name) for each in dataclasses.fields(obj))
 
 
-def _surroundings() -> bytes:
-    """All but a run's options that its programs may follow from."""
-    code, root = hashlib.sha256(), Path(phalanx.__file__).parent
+def _code() -> str:
+    """All files of phalanx; refused if one changed after this process began, which may have imported it."""
+    found, root = hashlib.sha256(), Path(phalanx.__file__).parent
     for file in sorted(root.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
-            code.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode() + file.read_bytes())
-    flags = {name: each for name, each in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
-    where = [(each.platform, each.device_kind) for each in device.every()], device.cores()
+            if _since is None or file.stat().st_ctime >= _since:
+                raise _NotOurs
+            found.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+def _surroundings() -> Any:
+    """What else programs may follow from, but for the options of a run."""
+    flags = {
+        name: each for name, each in os.environ.items() if name == "XLA_FLAGS" or name.startswith("JAX_")
+    }
     settings = [sorted(each.items(), key=lambda item: item[0]) for each in (flags, jax.config.values)]
-    return repr((code.hexdigest(), device.versions(), where, settings)).encode()
+    where = [(each.platform, each.device_kind) for each in device.every()]
+    return device.versions(), where, _processor(), settings
+
+
+def _processor() -> list[Any]:
+    """It computes constants of programs, such as the first observations of battles."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    features = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    return [platform.machine(), device.cores(), sorted(features)]

@@ -22,6 +22,8 @@ class World(Env):
     limit. `step_env` is called, never `step`, which would reset.
     """
 
+    of_another_package = True
+
     common_reward: ClassVar[bool] = False
     counts: ClassVar[bool] = False
     """Whether integers in pictures are counts and flags rather than intensities."""
