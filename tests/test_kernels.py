@@ -165,6 +165,16 @@ def battle(request):
     return make_env(request.param)
 
 
+def agree_after_a_step(one, other):
+    """How barred a way was is a ratio of short distances, in which the rounding of places weighs more."""
+    parts = []
+    for state, *rest in (one, other):
+        parts.append((state.units.blocked, (state._replace(units=state.units._replace(blocked=())), *rest)))
+    (blocked, others), (same_blocked, same_others) = parts
+    np.testing.assert_allclose(blocked, same_blocked, atol=1e-3)
+    agree(others, same_others, atol=1e-4)
+
+
 def test_a_battle_in_rows_is_the_same_battle(battle):
     """For thirty steps of random play, from the same state in each."""
     play, by_rows = jax.jit(battle._play), jax.jit(on_rows(battle._play))
@@ -175,13 +185,12 @@ def test_a_battle_in_rows_is_the_same_battle(battle):
         actions = jnp.argmax(drawn, axis=1).astype(jnp.int32)
         noise = jnp.asarray(rng.random((battle._noise, B)), jnp.float32)
         after = play(state, actions, noise)
-        agree(by_rows(state, actions, noise), after, atol=1e-4)
+        agree_after_a_step(by_rows(state, actions, noise), after)
         state, avail = after[0], after[1].avail
     assert (state.units.health <= 0).any(), "they have fought"
-    agree(
+    agree_after_a_step(
         kernels.in_one_kernel(battle._play, interpret=True)(state, actions, noise),
         play(state, actions, noise),
-        atol=1e-4,
     )
     assert_a_gpu_can(kernels.in_one_kernel(battle._play), state, actions, noise)
 

@@ -81,12 +81,11 @@ def run(words: list[str]) -> int:
     layer = Layer("command line", given_tables(args))
     setup = api.resolve(args.algorithm, args.env, layer, args.config, args.preset)
     run = api.train_setup(setup, args.out, Console(quiet=not hosts.first()), command, started)
-    if not hosts.first():
-        return 0
-    folder = shlex.quote(str(run.folder))
-    print(f"see it:   phalanx plot {folder}")
-    print(f"watch it: phalanx watch {folder}")
-    print(f"use it:   phalanx eval {folder}")
+    if hosts.first():
+        folder = shlex.quote(str(run.folder))
+        print(f"see it:   phalanx plot {folder}")
+        print(f"watch it: phalanx watch {folder}")
+        print(f"use it:   phalanx eval {folder}")
     return 0
 
 
