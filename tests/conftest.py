@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import os
 import shutil
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -83,6 +84,19 @@ def small(out, algorithm="ippo", env="debug/identity", **options):
 
     settings = {"steps": 256, "envs": 4, "eval_every": 128, "eval_episodes": 4, "final_episodes": 4}
     return phalanx.train(algorithm, env, out=out, quiet=True, **settings | small_for(algorithm) | options)
+
+
+def calls(monkeypatch, *methods):
+    """How often methods are called from here on, by name; each is given as a class and its name."""
+    counts = Counter()
+
+    def counted(cls, name):
+        original = getattr(cls, name)
+        monkeypatch.setattr(cls, name, lambda *args, **more: counts.update([name]) or original(*args, **more))
+
+    for cls, name in methods:
+        counted(cls, name)
+    return counts
 
 
 def same(a, b) -> bool:

@@ -6,13 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import small
+from conftest import calls, small
 
 import phalanx
 from phalanx import cli, device, registry
@@ -58,14 +57,7 @@ def carry(run):
 def test_a_second_run_traces_nothing_and_is_the_same(
     algorithm, learner, options, keeping, tmp_path, monkeypatch
 ):
-    counts = Counter()
-
-    def counted(cls, name):
-        original = getattr(cls, name)
-        monkeypatch.setattr(cls, name, lambda *args, **more: counts.update([name]) or original(*args, **more))
-
-    counted(learner, "update")
-    counted(Identity, "step")
+    counts = calls(monkeypatch, (learner, "update"), (Identity, "step"))
     runs = {}
     for name in ("first", "second"):
         runs[name] = small(tmp_path / name, algorithm, **options)

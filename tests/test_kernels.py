@@ -166,7 +166,7 @@ def battle(request):
 
 
 def agree_after_a_step(one, other):
-    """How barred a way was is a ratio of short distances, in which the rounding of places weighs more."""
+    """How blocked a unit is follows from short distances, in which the rounding of positions weighs more."""
     parts = []
     for state, *rest in (one, other):
         parts.append((state.units.blocked, (state._replace(units=state.units._replace(blocked=())), *rest)))

@@ -1,12 +1,10 @@
 """What a run does before its first step: what is traced, compiled and kept."""
 
-from collections import Counter
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import build, small
+from conftest import build, calls, small
 
 from phalanx.algorithms.ppo import PPO
 from phalanx.algorithms.shared.actor_critic import ActorCritic
@@ -26,15 +24,7 @@ def rows(run):
 
 
 def test_shapes_and_programs_trace_everything_once(monkeypatch):
-    counts = Counter()
-
-    def counted(cls, name):
-        original = getattr(cls, name)
-        monkeypatch.setattr(cls, name, lambda *args, **more: counts.update([name]) or original(*args, **more))
-
-    counted(PPO, "update")
-    counted(ActorCritic, "init")
-    counted(Identity, "step")
+    counts = calls(monkeypatch, (PPO, "update"), (ActorCritic, "init"), (Identity, "step"))
     loop = build("mappo", "debug/identity", envs=4)
     assert isinstance(loop.collector, Compiled)
     evaluation = loop.collector.with_sizes(envs=3, seeds=1)

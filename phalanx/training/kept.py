@@ -21,6 +21,7 @@ from jax import export
 
 import phalanx
 from phalanx import device
+from phalanx.files import write_whole
 from phalanx.types import PyTree
 
 DONATE = ("learn", "track_best")  # programs that reuse the memory of their first argument
@@ -94,16 +95,12 @@ class Kept:
             threading.Thread(target=self._write, args=(shapes,), name="keep programs").start()
 
     def _write(self, shapes: tuple[PyTree, ...]) -> None:
-        unfinished = self.file.with_name(f".{self.file.name}-{os.getpid()}")  # others may write it too
         with contextlib.suppress(Exception):  # without it the next run only begins later
             texts = {name: (each.exported.serialize(), *each[1:]) for name, each in self._programs.items()}
             content = pickle.dumps((shapes, texts))
-            _code()  # which may have changed while it was imported
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(hashlib.sha256(content).digest() + content)
-            os.replace(unfinished, self.file)
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+            _digest_of_code()  # refused if it has changed, perhaps while it was imported
+            whole = hashlib.sha256(content).digest() + content
+            write_whole(self.file, lambda path: path.write_bytes(whole))
 
 
 class _Tracing(NamedTuple):
@@ -134,7 +131,8 @@ def find(*made_from: Any) -> Kept | None:
     pickler.fast = True  # equal objects are written alike, whether they are the same object or not
     try:
         pickler.dump(made_from)
-        name = hashlib.sha256(options.getvalue() + repr((_code(), _surroundings())).encode()).hexdigest()
+        rest = repr((_digest_of_code(), _surroundings()))
+        name = hashlib.sha256(options.getvalue() + rest.encode()).hexdigest()
         return Kept(device.cache_folder() / "traced" / name)
     # Such as a function within a function, or a file that is gone.
     except (_NotOurs, pickle.PicklingError, AttributeError, TypeError, ValueError, OSError, RuntimeError):
@@ -155,8 +153,8 @@ class _Own(pickle.Pickler):
         return type(obj), tuple(getattr(obj, each.name) for each in dataclasses.fields(obj))
 
 
-def _code() -> str:
-    """All files of phalanx; refused if one changed after this process began, which may have imported it."""
+def _digest_of_code() -> str:
+    """Of all files of phalanx; refused if one changed after this process began and may have imported it."""
     found, root = hashlib.sha256(), Path(phalanx.__file__).parent
     for file in sorted(root.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
@@ -177,7 +175,7 @@ def _surroundings() -> Any:
 
 
 def _processor() -> list[Any]:
-    """It computes constants of programs, such as the first observations of battles."""
+    """Which computes constants of programs, such as the first observations of battles."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -105,11 +105,12 @@ def compile_programs(
     What training needs is compiled first, at the same time; evaluations are compiled while it begins.
     """
     jobs = program_jobs(loop, evaluation, layout, against)
-    if loop.kept is not None and layout is ONE:
-        jobs = {name: (loop.kept.job(name, job), args) for name, (job, args) in jobs.items()}
+    kept = loop.kept if layout is ONE else None
+    if kept is not None:
+        jobs = {name: (kept.job(name, job), args) for name, (job, args) in jobs.items()}
     done, coming = _compiled(jobs)
-    if loop.kept is not None and layout is ONE:
-        loop.kept.write(loop.carry, loop.shapes)
+    if kept is not None:
+        kept.write(loop.carry, loop.shapes)
     needed = bytes_needed(done["learn"])
     if not isinstance(loop.collector, Compiled):
         hosted = HostedTraining(loop, done["init"], done["learn"])
