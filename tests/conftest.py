@@ -24,6 +24,7 @@ import pytest
 from phalanx import device, registry
 from phalanx.algorithms.shared.normalised import build as make
 from phalanx.envs.wrappers import policy_spec
+from phalanx.ops import kernels
 from phalanx.training.collectors import collector_for
 from phalanx.training.evaluate import play
 from phalanx.training.loop import Loop
@@ -44,6 +45,7 @@ OWN_ENVS = [
     for name in registry.compiled_envs()
     if name.partition("/")[0] not in ("jaxmarl", "jumanji", "gymnax")
 ]
+CAN_LOWER_KERNELS = kernels.LOWEST <= jax.__version_info__ < (0, 11)  # which needs a GPU for it
 SMALL = {"batch_steps": 64, "hidden": 8, "epochs": 2, "minibatches": 2, "chunk": 4}
 
 

@@ -116,10 +116,12 @@ def test_what_programs_are_found_by(keeping, tmp_path, monkeypatch):
     assert files(keeping, tmp_path, env_options={"time_limit": 4}) == 4
     monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
     assert files(keeping, tmp_path) == 5
+    monkeypatch.setenv("PHALANX_KERNELS", "off")
+    assert files(keeping, tmp_path) == 6
     before = jax.config.values["jax_default_matmul_precision"]
     jax.config.update("jax_default_matmul_precision", "bfloat16")
     try:
-        assert files(keeping, tmp_path) == 6
+        assert files(keeping, tmp_path) == 7
     finally:
         jax.config.update("jax_default_matmul_precision", before)
 

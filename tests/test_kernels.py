@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import CAN_LOWER_KERNELS
 
 from phalanx import make_env
 from phalanx.config import Layer, merge
@@ -107,7 +108,7 @@ def test_rows_and_kernels_compute_the_same(name, given):
 
 def assert_a_gpu_can(fn, *args):
     """Lower the program for a GPU, which a CPU can do."""
-    if jax.__version_info__ >= kernels.LOWEST:
+    if CAN_LOWER_KERNELS:
         assert "triton" in jax.jit(fn).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
 
 
@@ -220,8 +221,9 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
                 PhalanxError, match=r"an NVIDIA GPU of compute capability 8.0 .* this is a GPU"
             ):
                 in_kernel(*given)
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("seeds",))):
-        assert not in_kernel(*given)
+    if hasattr(jax.sharding, "use_abstract_mesh"):  # not in jax 0.7, which has no kernels either
+        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("seeds",))):
+            assert not in_kernel(*given)
 
 
 def test_a_step_of_a_battle_can_be_one_kernel(monkeypatch):

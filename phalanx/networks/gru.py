@@ -3,6 +3,7 @@
 # JAX leaves parts of its own signatures untyped.
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from phalanx.networks import gru_kernel
 from phalanx.ops.programs import scan
 from phalanx.types import Array
 
@@ -62,6 +64,22 @@ def loop_back(inputs: tuple[Array, ...], memories: Array, gradient: Array) -> tu
     from_h = recur(rows, recurrent, bias).reshape(from_x.shape)
     # Each entry of a memory depends on its own entries of the inputs: with ones these are the derivatives.
     by_x, by_h, straight = jax.vjp(gates, from_x, from_h, before)[1](jnp.ones_like(before))
+    in_time = _kernel(gru_kernel.through_time, through_time, first, recurrent)
+    to_memory, total = in_time(gradient, by_h, straight, first, recurrent)
+    to_h = _through(by_h, total).reshape(len(rows), -1)
+    to_recurrent = rows.astype(recurrent.dtype).T @ to_h
+    to_bias = to_h[:, -bias.size :].sum(0, dtype=jnp.float32).astype(bias.dtype)
+    return _through(by_x, total), to_memory, None, to_recurrent, to_bias
+
+
+def through_time(
+    gradient: Array, by_h: Array, straight: Array, first: Array, recurrent: Array
+) -> tuple[Array, Array]:
+    """The gradient of the first memory, (B, H), and of those after each step, (T, B, H).
+
+    From the gradient of each step's result (T, B, H), and the derivatives of a memory in the one before: in
+    what that gives to the gates, (T, B, 3H), and directly, (T, B, H).
+    """
 
     def step(coming: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
         gradient, by_h, straight, begins = at
@@ -70,11 +88,7 @@ def loop_back(inputs: tuple[Array, ...], memories: Array, gradient: Array) -> tu
         return jnp.where(begins, 0.0, coming), total
 
     steps = gradient, by_h, straight, first
-    to_memory, total = scan(step, jnp.zeros_like(memory), steps, AT_A_TIME, reverse=True)
-    to_h = _through(by_h, total).reshape(len(rows), -1)
-    to_recurrent = rows.astype(recurrent.dtype).T @ to_h
-    to_bias = to_h[:, -bias.size :].sum(0, dtype=jnp.float32).astype(bias.dtype)
-    return _through(by_x, total), to_memory, None, to_recurrent, to_bias
+    return scan(step, jnp.zeros_like(gradient[0]), steps, AT_A_TIME, reverse=True)
 
 
 def _through(derivatives: Array, gradient: Array) -> Array:
@@ -82,20 +96,37 @@ def _through(derivatives: Array, gradient: Array) -> Array:
     return (derivatives * jnp.tile(gradient, 3)).astype(derivatives.dtype)
 
 
+def _without_gradient(from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array) -> Array:
+    twin = partial(loop, 3 if jax.default_backend() == "cpu" else 1)
+    return _kernel(gru_kernel.loop, twin, first, recurrent)(from_x, memory, first, recurrent, bias)
+
+
+def _kernel(
+    kernel: Callable[..., Any], twin: Callable[..., Any], first: Array, recurrent: Array
+) -> Callable[..., Any]:
+    """A kernel where it fits, else its twin for XLA, by which it is differentiated, if ever, once more."""
+    if not gru_kernel.fits(first, recurrent):
+        return twin
+    chosen = jax.custom_jvp(kernel)
+    chosen.defjvp(partial(jax.jvp, twin))
+    return chosen
+
+
 @jax.custom_vjp
 def memories(*inputs: Array) -> Array:
-    """`loop`, by three products on a CPU where no gradient is taken: in acting, and of target networks.
+    """`loop` in the form for this device: one kernel where it fits (`gru_kernel.py`).
 
-    Behind a single product XLA makes one slow loop for a CPU of all that is left of a step: 3.6 against
-    1.3 ms for 26 steps of 96 rows of 64. For a gradient, which keeps the gates, one product is faster.
+    On a CPU there are three products where no gradient is taken: in acting, and of target networks. Behind a
+    single product XLA makes one slow loop of all that is left of a step: 3.6 against 1.3 ms for 26 steps of
+    96 rows of 64. For a gradient, which keeps the gates, one product is faster.
     """
-    return loop(3 if jax.default_backend() == "cpu" else 1, *inputs)
+    return _without_gradient(*inputs)
 
 
 def _forwards(*inputs: Array) -> tuple[Array, Any]:
     if jax.default_backend() == "cpu":  # which computes products and gates more slowly than it reads them
         return jax.vjp(partial(loop, 1), *inputs)
-    result = loop(1, *inputs)
+    result = _without_gradient(*inputs)
     return result, Partial(loop_back, inputs, result)
 
 

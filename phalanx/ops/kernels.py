@@ -8,8 +8,10 @@ registers. The kernel is compiled by Triton, through Pallas.
 # JAX leaves parts of its own signatures untyped.
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import importlib.util
 import itertools
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,11 @@ from phalanx.types import Array, PyTree
 
 WIDTH = 32  # entries of a block: the threads of one warp
 MOST = 7000  # operations on rows: `3m` has 4,100, compiled in 5 s. Time grows with the square of their number
+TRITON = "jax.experimental.pallas.triton"
+TARGETS = (
+    "__gpu$xla.gpu.triton",
+    "triton_kernel_call_ffi",
+)  # what programs of several versions call a kernel
 LOWEST = (0, 8)  # version of jax whose Pallas can lower such a kernel
 LOWEST_GPU = 8.0  # compute capability that Triton needs: Ampere
 ODD = 1  # columns more than entries: at odd places Triton gives each thread one entry, as the kernel needs
@@ -38,8 +45,7 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     known_to_fit: list[bool] = []
 
     def call(*args: PyTree) -> PyTree:
-        alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
-        if jax.default_backend() == "gpu" and alone:
+        if _on_one_gpu():
             _require_support()
             return kernel(*args)
         if not known_to_fit:
@@ -54,13 +60,30 @@ def _require_support() -> None:
     """Raise an error where Triton cannot compile a kernel."""
     if jax.__version_info__ < LOWEST:
         raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
-    device = jax.devices()[0]
-    capability = str(getattr(device, "compute_capability", ""))  # "9.0"; of AMD's GPUs letters too
-    if not capability.replace(".", "").isdigit() or float(capability) < LOWEST_GPU:
+    if capability() < LOWEST_GPU:
         raise PhalanxError(
             f"--env.kernel needs an NVIDIA GPU of compute capability {LOWEST_GPU} (Ampere) or newer, and "
-            f"this is {device.device_kind}: leave it out"
+            f"this is {jax.devices()[0].device_kind}: leave it out"
         )
+
+
+def supported() -> bool:
+    """Whether a kernel can be part of a program here, and the user has not set PHALANX_KERNELS=off."""
+    if os.environ.get("PHALANX_KERNELS") == "off":
+        return False
+    known = _on_one_gpu() and jax.__version_info__ >= LOWEST and capability() >= LOWEST_GPU
+    return known and importlib.util.find_spec(TRITON) is not None
+
+
+def _on_one_gpu() -> bool:
+    alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
+    return jax.default_backend() == "gpu" and alone
+
+
+def capability() -> float:
+    """The compute capability of the first GPU; 0 of what is not NVIDIA's."""
+    found = str(getattr(jax.devices()[0], "compute_capability", ""))  # "9.0"; of AMD's GPUs letters too
+    return float(found) if found.replace(".", "").isdigit() else 0.0
 
 
 def in_one_kernel(fn: Callable[..., PyTree], interpret: bool = False) -> Callable[..., PyTree]:
@@ -88,17 +111,18 @@ def in_one_kernel(fn: Callable[..., PyTree], interpret: bool = False) -> Callabl
             out_specs=specs[1],
             out_shape=jax.ShapeDtypeStruct((sizes[1], blocks * WIDTH + ODD), jnp.int32),
             interpret=interpret,
-            **({} if interpret else {"compiler_params": _compiler_params()}),
+            **({} if interpret else {"compiler_params": compiler_params()}),
         )(_pack(given, blocks * WIDTH + ODD, sizes[0]))
         return jax.tree.unflatten(jax.tree.structure(shapes), _unpack(made, results, batch))
 
     return call
 
 
-def _compiler_params() -> Any:
+def compiler_params(warps: int = 1) -> Any:
+    """For Triton: how many warps share a block, each of 32 threads."""
     from jax.experimental.pallas import triton
 
-    return triton.CompilerParams(num_warps=1, num_stages=1)
+    return triton.CompilerParams(num_warps=warps, num_stages=1)
 
 
 def _power(count: int) -> int:

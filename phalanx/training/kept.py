@@ -22,9 +22,13 @@ from jax import export
 import phalanx
 from phalanx import device
 from phalanx.files import write_whole
+from phalanx.ops import kernels
 from phalanx.types import PyTree
 
 DONATE = ("learn", "track_best")  # programs that reuse the memory of their first argument
+KERNELS = [
+    export.DisabledSafetyCheck.custom_call(name) for name in kernels.TARGETS
+]  # safe: for one version of JAX
 DIGEST = hashlib.sha256().digest_size
 
 _since: float | None = None
@@ -85,7 +89,7 @@ class Kept:
             return found
 
         program.__name__ = name
-        exported = export.export(jax.jit(program))(*leaves)
+        exported = export.export(jax.jit(program), disabled_checks=KERNELS)(*leaves)
         self._programs[name] = Traced(exported, result[0], name in DONATE)
         return self._programs[name]
 
@@ -113,7 +117,7 @@ class _Tracing(NamedTuple):
     def lower(self, *args: PyTree) -> jax.stages.Lowered:
         try:
             traced = self.kept.trace(self.name, self.job, args)
-        except (ValueError, NotImplementedError):  # JAX writes no kernels and no calls of Python
+        except (ValueError, NotImplementedError):  # JAX writes no calls of Python
             return self.job.lower(*args)
         return traced.lower(*args)
 
@@ -167,7 +171,9 @@ def _digest_of_code() -> str:
 def _surroundings() -> Any:
     """What else programs may follow from, but for the options of a run."""
     flags = {
-        name: each for name, each in os.environ.items() if name == "XLA_FLAGS" or name.startswith("JAX_")
+        name: each
+        for name, each in os.environ.items()
+        if name in ("XLA_FLAGS", "PHALANX_KERNELS") or name.startswith("JAX_")
     }
     settings = [sorted(each.items(), key=lambda item: item[0]) for each in (flags, jax.config.values)]
     where = [(each.platform, each.device_kind) for each in device.every()]
