@@ -17,7 +17,7 @@ import phalanx
 from phalanx import cli, registry
 from phalanx.config import RunConfig, merge, options_of
 from phalanx.errors import PhalanxError
-from phalanx.training.compile_costs import equations
+from phalanx.training.compile_costs import equations, kernels
 
 HERE = Path(__file__).parent
 
@@ -338,20 +338,97 @@ def test_a_preset_is_chosen_by_environment_then_by_family():
 
 def test_doctor_says_what_compiling_costs(capsys, monkeypatch):
     monkeypatch.setenv("PHALANX_CACHE", "off")
-    assert cli.run(["doctor", "--compile", "random", "debug/identity"]) == 0
+    assert cli.run(["doctor", "--compile", "random", "debug/identity", "--env.actions", "4"]) == 0
     said = capsys.readouterr().out
     for program in ("learn", "play", "init", "track_best"):
         (line,) = (line for line in said.splitlines() if f" {program} " in line)
         seconds = [float(entry) for entry in line.replace(",", "").replace("│", " ").split()[1:]]
         assert seconds[2] > 0  # to compile
         assert seconds[3] > 10  # equations
-    with pytest.raises(PhalanxError, match="unknown algorithm 'mapo'"):
-        cli.run(["doctor", "--compile", "mapo", "debug/identity"])
+        assert seconds[5] > 0  # kernels
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["mapo", "debug/identity"], "unknown algorithm 'mapo'"),
+        (["mappo"], "name an algorithm and an environment first"),
+        (["ippo", "debug/identity", "--lrr", "1"], "unknown option --lrr"),
+        (["ippo", "debug/identity", "--out", "here"], "leave out --out, --hosts, --devices"),
+        (["ippo", "debug/identity", "--devices", "2"], "leave out --out, --hosts, --devices"),
+    ],
+)
+def test_doctor_refuses_what_it_cannot_compile(words, why, monkeypatch):
+    monkeypatch.setenv("PHALANX_CACHE", "off")
+    with pytest.raises(PhalanxError, match=why):
+        cli.run(["doctor", "--compile", *words])
 
 
 def test_equations_of_inner_programs_are_counted():
     inner = jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) + 1, x))(1.0)
     assert equations(inner) >= 3 > len(inner.eqns)
+
+
+PROGRAM = """HloModule jit_f, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
+
+%inside (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %a = f32[8]{0} sine(%p)
+  ROOT %b = f32[8]{0} cosine(%a)
+}
+
+%body (t: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %t = (s32[], f32[8]{0}) parameter(0)
+  %x = f32[8]{0} get-tuple-element(%t), index=1
+  %two = f32[8]{0} fusion(%x), kind=kLoop, calls=%inside
+  %sorted = f32[8]{0} sort(%two), dimensions={0}, to_apply=%less
+  ROOT %out = (s32[], f32[8]{0}) tuple(%i, %sorted)
+}
+
+%check (t: (s32[], f32[8])) -> pred[] {
+  %t = (s32[], f32[8]{0}) parameter(0)
+  ROOT %less = pred[] fusion(%t), kind=kLoop, calls=%inside
+}
+
+%few (p: f32[8]) -> f32[8] {
+  ROOT %p = f32[8]{0} copy(%q)
+}
+
+%many (p: f32[8]) -> f32[8] {
+  %begun = (f32[8]{0}, f32[8]{0}) copy-start(%p)
+  %done = f32[8]{0} copy-done(%begun)
+  ROOT %called = f32[8]{0} call(%done), to_apply=%graph
+}
+
+%graph (p: f32[8]) -> f32[8] {
+  %one = f32[8]{0} custom-call(%p), custom_call_target="__gpu$xla.gpu.triton"
+  ROOT %two = f32[8]{0} custom-call(%one), custom_call_target="__cublas$gemm"
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %known = (s32[], f32[8]{0}) while(%p), condition=%check, body=%body, backend_config={SEVEN}
+  %open = (s32[], f32[8]{0}) while(%known), condition=%check, body=%body
+  ROOT %chosen = f32[8]{0} conditional(%open), branch_computations={%few, %many}
+}
+""".replace("SEVEN", '"known_trip_count":{"n":"7"}')
+
+
+def test_kernels_are_counted_as_often_as_they_run():
+    """Two in each of seven turns; two and the question in a loop without end; three in the larger branch."""
+    assert kernels(PROGRAM) == 7 * 2 + 3 + 3
+
+
+def test_kernels_of_a_compiled_loop_grow_with_its_turns():
+    def counted(turns):
+        def run(x):
+            return jax.lax.scan(lambda y, z: (jnp.sort(jnp.sin(y) @ z), y.sum()), x, jnp.ones((turns, 8, 8)))
+
+        return kernels(jax.jit(run).lower(jnp.ones((8, 8))).compile().as_text())
+
+    few, more, most = map(counted, (10, 20, 30))
+    assert few >= 20, "a product and a sort in each"
+    assert more - few == most - more >= 20
 
 
 def test_doctor_trains_and_says_so(capsys):

@@ -1,30 +1,32 @@
 """`phalanx doctor`: check the machine and the installation."""
 
+import argparse
 import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
 
-from phalanx.cli.parsing import Parser
+from phalanx.cli.parsing import Parser, given_tables
+from phalanx.errors import PhalanxError
 
 
 def run(words: list[str]) -> int:
     """Print versions, device, memory, cache and disk, then train for a few seconds; 0 on success."""
     parser = Parser(
         prog="phalanx doctor",
-        usage="phalanx doctor [--compile ALGORITHM ENV]",
+        usage="phalanx doctor [--compile ALGORITHM ENV [OPTIONS]]",
         description="Print versions, device, memory and disk, and train for a few seconds.",
     )
     parser.add_argument(
         "--compile",
-        nargs=2,
-        metavar=("ALGORITHM", "ENV"),
-        help="instead of training, print how long each program of a training takes to compile",
+        nargs=argparse.REMAINDER,
+        help="instead of training, print how long each program of `phalanx train ALGORITHM ENV [OPTIONS]` "
+        "takes to compile, and how many kernels it launches (on a CPU: instructions of XLA)",
     )
     args = parser.parse(words)
-    if args.compile:
-        return compile_time(*args.compile)
+    if args.compile is not None:
+        return compile_time(args.compile)
     from phalanx import api, device
     from phalanx.report.console import megabytes, table
 
@@ -52,27 +54,39 @@ def run(words: list[str]) -> int:
     return 0 if learnt else 1
 
 
-def compile_time(algorithm: str, env: str) -> int:
-    """Print where the time before the first training step goes, with the presets and an empty cache."""
+def compile_time(words: list[str]) -> int:
+    """Print where the time before the first step of a training goes, with an empty cache."""
     os.environ["PHALANX_CACHE"] = "off"
     begin = time.monotonic()
     from phalanx import api
+    from phalanx.cli import train
     from phalanx.config import Layer
     from phalanx.training.compile_costs import compile_costs
 
+    args = train.parsed(words)
+    if args is None:
+        return 0
     imported = time.monotonic()
-    setup = api.resolve(algorithm, env, Layer("command line", {}))
+    setup = api.resolve(
+        args.algorithm, args.env, Layer("command line", given_tables(args)), args.config, args.preset
+    )
+    if args.out or args.hosts or setup.config.devices != 1:
+        raise PhalanxError(
+            "--compile writes nothing and is for one device: leave out --out, --hosts, --devices"
+        )
     made = time.monotonic()
     costs = compile_costs(setup)
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=f"{algorithm} on {env}: seconds")
-    for name in ("program", "trace", "lower", "compile", "equations", "kB of text"):
+    shown = Table(title=f"{args.algorithm} on {args.env}: seconds")
+    for name in ("program", "trace", "lower", "compile", "equations", "kB of text", "kernels"):
         shown.add_column(name, justify="left" if name == "program" else "right")
     for cost in costs:
         seconds = (f"{each:.2f}" for each in (cost.trace, cost.lower, cost.compile))
-        shown.add_row(cost.program, *seconds, f"{cost.equations:,}", f"{cost.kilobytes:,.0f}")
+        shown.add_row(
+            cost.program, *seconds, f"{cost.equations:,}", f"{cost.kilobytes:,.0f}", f"{cost.kernels:,}"
+        )
     Console().print(shown)
     total = sum(cost.trace + cost.lower + cost.compile for cost in costs)
     print(

@@ -1,5 +1,6 @@
 """`phalanx train`: train a team."""
 
+import argparse
 import shlex
 import time
 
@@ -37,9 +38,8 @@ def _parser() -> Parser:
     return parser
 
 
-def run(words: list[str]) -> int:
-    """Run the command with these arguments; returns the exit code."""
-    started = time.monotonic()
+def parsed(words: list[str]) -> argparse.Namespace | None:
+    """The options of a training; None if help was asked for and printed."""
     parser = _parser()
     named = [word for word in words[:2] if not word.startswith("-")]
     if len(named) < 2 and not {"-h", "--help"} & set(words):
@@ -68,6 +68,15 @@ def run(words: list[str]) -> int:
     args = parser.parse(plain)
     if args.help:
         parser.print_help()
+        return None
+    return args
+
+
+def run(words: list[str]) -> int:
+    """Run the command with these arguments; returns the exit code."""
+    started = time.monotonic()
+    args = parsed(words)
+    if args is None:
         return 0
     from phalanx import api, cli, hosts
     from phalanx.report.console import Console

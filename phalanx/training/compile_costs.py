@@ -1,6 +1,8 @@
-"""How long each program of a run takes to compile."""
+"""How long each program of a run takes to compile, and how many kernels it launches."""
 
+import re
 import time
+from functools import cache
 from typing import Any, NamedTuple
 
 from phalanx.training.programs import program_jobs
@@ -20,6 +22,8 @@ class Cost(NamedTuple):
     """of JAX, those of inner loops included"""
     kilobytes: float
     """of the text that XLA gets"""
+    kernels: int
+    """that one call launches, with a single update"""
 
 
 def compile_costs(setup: Setup) -> list[Cost]:
@@ -31,10 +35,11 @@ def compile_costs(setup: Setup) -> list[Cost]:
         after_trace = time.perf_counter()
         lowered = traced.lower()
         after_lower = time.perf_counter()
-        lowered.compile()
+        compiled = lowered.compile()
         end = time.perf_counter()
         spent = (after_trace - begin, after_lower - after_trace, end - after_lower)
-        found.append(Cost(name, *spent, equations(traced.jaxpr), len(lowered.as_text()) / 1000))
+        sizes = equations(traced.jaxpr), len(lowered.as_text()) / 1000, kernels(compiled.as_text() or "")
+        found.append(Cost(name, *spent, *sizes))
     return found
 
 
@@ -43,3 +48,55 @@ def equations(program: Any) -> int:
     values = [value for equation in program.eqns for value in equation.params.values()]
     parts = [part for value in values for part in (value if isinstance(value, tuple | list) else [value])]
     return len(program.eqns) + sum(equations(part) for part in parts if hasattr(part, "eqns"))
+
+
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
+INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (?:\(.*?\)|\S+) ([\w\-]+)\((.*)$")
+TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+FREE = {  # names of what is there, or the end of what another instruction began
+    "after-all", "all-gather-done", "all-reduce-done", "async-done", "async-update", "bitcast",
+    "collective-permute-done", "constant", "copy-done", "get-tuple-element", "parameter", "tuple",
+}  # fmt: skip
+
+
+def kernels(text: str) -> int:
+    """How many kernels a compiled program launches, from its text.
+
+    Those in a loop count as often as it turns, once if that is not known, such as updates. Of the branches of
+    a condition it is the one with the most.
+    """
+    bodies: dict[str, list[tuple[str, str]]] = {}
+    entry = here = ""
+    for line in text.splitlines():
+        if found := COMPUTATION.match(line):
+            here = found[1]
+            bodies[here] = []
+            entry = here if line.startswith("ENTRY") else entry
+        elif here and (found := INSTRUCTION.match(line)):
+            bodies[here].append((found[1], found[2]))
+
+    def called(rest: str, *roles: str) -> list[int]:
+        names = [name for role in roles for name in re.findall(rf"{role}=\{{?([^,}}]+(?:, %[^,}}]+)*)", rest)]
+        return [launched(name.strip(" %")) for each in names for name in each.split(",")]
+
+    @cache
+    def launched(name: str) -> int:
+        return sum(cost(*instruction) for instruction in bodies.get(name, []))
+
+    def cost(opcode: str, rest: str) -> int:
+        if opcode in FREE:
+            return 0
+        if opcode == "while":
+            turns = TURNS.search(rest)
+            return (
+                int(turns[1]) * sum(called(rest, "body")) if turns else sum(called(rest, "body", "condition"))
+            )
+        if opcode == "conditional":
+            return max(
+                called(rest, "branch_computations", "true_computation", "false_computation"), default=0
+            )
+        if opcode in ("call", "async-start"):
+            return sum(called(rest, "to_apply", "calls"))
+        return 1
+
+    return launched(entry)
