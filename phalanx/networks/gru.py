@@ -107,7 +107,7 @@ def _kernel(
     """A kernel where it fits, else its twin for XLA, by which it is differentiated, if ever, once more."""
     if not gru_kernel.fits(first, recurrent):
         return twin
-    chosen = jax.custom_jvp(kernel)
+    chosen = jax.custom_jvp(lambda *inputs: kernel(*inputs))  # a default of `kernel` would be traced as well
     chosen.defjvp(partial(jax.jvp, twin))
     return chosen
 
