@@ -161,8 +161,14 @@ def test_a_device_that_runs_out_of_memory_is_one_line(monkeypatch, capsys):
     assert said.count("\n") == 1
     with pytest.raises(RuntimeError, match="INTERNAL"):
         fail_with("INTERNAL: something else")
-    with pytest.raises(RuntimeError, match="Shared memory"):
+    with pytest.raises(SystemExit) as stopped:
         fail_with("RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 262144, available 232448")
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "phalanx: a kernel needs more memory than a core of this GPU has (RESOURCE_EXHAUST"
+    )
+    assert said.endswith("): leave out --env.kernel, or set PHALANX_KERNELS=off\n")
 
 
 def test_a_warning_is_one_plain_line_on_stderr(monkeypatch, capsys):

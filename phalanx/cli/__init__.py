@@ -112,13 +112,22 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except RuntimeError as error:
-        # The shared memory of a GPU's core, which a kernel may ask too much of, has the same code.
-        if "RESOURCE_EXHAUSTED" not in str(error) or "shared memory" in str(error).lower():
+        if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         first, *_ = str(error).splitlines()
-        print(
-            f"phalanx: the device ran out of memory ({one_line(first)}): if other programs use it, wait for "
-            "them, else try fewer --seeds, fewer --envs, or a smaller --batch-steps or --buffer",
-            file=sys.stderr,
-        )
+        what, advice = TOO_LARGE["shared memory" in first.lower()]
+        print(f"phalanx: {what} ({one_line(first)}): {advice}", file=sys.stderr)
         sys.exit(1)
+
+
+TOO_LARGE = {  # for the memory of a device, and for that of a core, which has the same code
+    False: (
+        "the device ran out of memory",
+        "if other programs use it, wait for them, else try fewer --seeds, fewer --envs, or a smaller "
+        "--batch-steps or --buffer",
+    ),
+    True: (
+        "a kernel needs more memory than a core of this GPU has",
+        "leave out --env.kernel, or set PHALANX_KERNELS=off",
+    ),
+}
