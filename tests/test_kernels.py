@@ -214,6 +214,11 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
         older.setattr(jax, "__version_info__", (0, 7, 1))
         with pytest.raises(PhalanxError, match="needs jax 0"):
             in_kernel(*given)
+    with monkeypatch.context() as later:
+        later.setattr(kernels, "_has_triton", lambda: False)
+        assert not kernels.supported()
+        with pytest.raises(PhalanxError, match=r"needs jax.experimental.pallas.triton, and jax .* has none"):
+            in_kernel(*given)
     for capability in ("7.5", "gfx90a", None):
         with monkeypatch.context() as older:
             older.setattr(jax, "devices", gpu(capability))

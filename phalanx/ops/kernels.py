@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -60,6 +61,8 @@ def _require_support() -> None:
     """Raise an error where Triton cannot compile a kernel."""
     if jax.__version_info__ < LOWEST:
         raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
+    if not _has_triton():
+        raise PhalanxError(f"--env.kernel needs {TRITON}, and jax {jax.__version__} has none: leave it out")
     if capability() < LOWEST_GPU:
         raise PhalanxError(
             f"--env.kernel needs an NVIDIA GPU of compute capability {LOWEST_GPU} (Ampere) or newer, and "
@@ -72,7 +75,12 @@ def supported() -> bool:
     if os.environ.get("PHALANX_KERNELS") == "off":
         return False
     known = _on_one_gpu() and jax.__version_info__ >= LOWEST and capability() >= LOWEST_GPU
-    return known and importlib.util.find_spec(TRITON) is not None
+    return known and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec(TRITON) is not None
 
 
 def _on_one_gpu() -> bool:
