@@ -138,7 +138,7 @@ def test_every_form_of_a_gru_is_the_same_function(seeds, device, monkeypatch):
     ours = run(gru.memories)
     for each in plain:
         for got, wanted in zip(ours, each, strict=True):
-            np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-5)
+            np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("device", ["gpu", "kernel"])

@@ -95,6 +95,17 @@ def command() -> None:
     main()
 
 
+OUT_OF_MEMORY = (
+    "the device ran out of memory",
+    "if other programs use it, wait for them, else try fewer --seeds, fewer --envs, or a smaller "
+    "--batch-steps or --buffer",
+)
+OUT_OF_SHARED_MEMORY = (
+    "a kernel needs more memory than a core of this GPU has",
+    "leave out --env.kernel, or set PHALANX_KERNELS=off",
+)
+
+
 def main() -> None:
     """The `phalanx` command, from its words in `sys.argv`."""
     try:
@@ -115,19 +126,7 @@ def main() -> None:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         first, *_ = str(error).splitlines()
-        what, advice = TOO_LARGE["shared memory" in first.lower()]
+        of_a_core = "shared memory" in str(error).lower()  # which has the same code
+        what, advice = OUT_OF_SHARED_MEMORY if of_a_core else OUT_OF_MEMORY
         print(f"phalanx: {what} ({one_line(first)}): {advice}", file=sys.stderr)
         sys.exit(1)
-
-
-TOO_LARGE = {  # for the memory of a device, and for that of a core, which has the same code
-    False: (
-        "the device ran out of memory",
-        "if other programs use it, wait for them, else try fewer --seeds, fewer --envs, or a smaller "
-        "--batch-steps or --buffer",
-    ),
-    True: (
-        "a kernel needs more memory than a core of this GPU has",
-        "leave out --env.kernel, or set PHALANX_KERNELS=off",
-    ),
-}

@@ -64,7 +64,7 @@ def loop_back(inputs: tuple[Array, ...], memories: Array, gradient: Array) -> tu
     from_h = recur(rows, recurrent, bias).reshape(from_x.shape)
     # Each entry of a memory depends on its own entries of the inputs: with ones these are the derivatives.
     by_x, by_h, straight = jax.vjp(gates, from_x, from_h, before)[1](jnp.ones_like(before))
-    in_time = _kernel(gru_kernel.through_time, through_time, first, recurrent)
+    in_time = _where_it_fits(gru_kernel.through_time, through_time, first, recurrent)
     to_memory, total = in_time(gradient, by_h, straight, first, recurrent)
     to_h = _through(by_h, total).reshape(len(rows), -1)
     to_recurrent = rows.astype(recurrent.dtype).T @ to_h
@@ -98,10 +98,10 @@ def _through(derivatives: Array, gradient: Array) -> Array:
 
 def _without_gradient(from_x: Array, memory: Array, first: Array, recurrent: Array, bias: Array) -> Array:
     twin = partial(loop, 3 if jax.default_backend() == "cpu" else 1)
-    return _kernel(gru_kernel.loop, twin, first, recurrent)(from_x, memory, first, recurrent, bias)
+    return _where_it_fits(gru_kernel.loop, twin, first, recurrent)(from_x, memory, first, recurrent, bias)
 
 
-def _kernel(
+def _where_it_fits(
     kernel: Callable[..., Any], twin: Callable[..., Any], first: Array, recurrent: Array
 ) -> Callable[..., Any]:
     """A kernel where it fits, else its twin for XLA, by which it is differentiated, if ever, once more."""

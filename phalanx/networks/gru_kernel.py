@@ -19,9 +19,9 @@ from jax.custom_batching import custom_vmap
 from phalanx.ops import kernels
 from phalanx.types import Array
 
-MANY_ROWS = 16384  # of one seed: between 1,536, where kernels are faster, and 49,152, where XLA's loops are
-SEVERAL = 4096  # rows, that are several blocks for each core
-A_CORE = 2**18  # bytes, about
+MANY_ROWS = 16384  # of one seed: training is faster by these kernels with 1,536, and not with 49,152
+FULL_CORE = 2**17  # bytes of weights beside which a core has no room for those of another block
+BUSY = 4096  # rows with which every core has several blocks
 ROUNDED = (None, "default", "fastest", "bfloat16", "tensorfloat32")  # precisions of products on tensor cores
 ANY = (0.0, float("inf"))
 # Of memories, with the compute capabilities of GPUs whose cores hold the weights.
@@ -166,5 +166,5 @@ def _block(rows: int, recurrent: Array) -> tuple[int, int]:
     forwards and 240 backwards with 32 rows, and 236 and 321 with 16 (XLA 241 and 254). MAPPO with 1,536 rows
     is slower with 32.
     """
-    fill = recurrent.size * recurrent.dtype.itemsize > A_CORE / 2
-    return (32, 8) if fill and rows > SEVERAL else (16, 4)
+    fill = recurrent.size * recurrent.dtype.itemsize > FULL_CORE
+    return (32, 8) if fill and rows > BUSY else (16, 4)

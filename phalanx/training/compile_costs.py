@@ -76,8 +76,8 @@ def kernels(text: str) -> int:
             bodies[here].append((found[1], found[2]))
 
     def called(rest: str, *roles: str) -> list[int]:
-        names = [name for role in roles for name in re.findall(rf"{role}=\{{?([^,}}]+(?:, %[^,}}]+)*)", rest)]
-        return [launched(name.strip(" %")) for each in names for name in each.split(",")]
+        found = [each for role in roles for each in re.findall(rf"\b{role}=(\{{.*?\}}|[^,\s]+)", rest)]
+        return [launched(name) for each in found for name in re.findall(r"[\w.\-]+", each)]
 
     @cache
     def launched(name: str) -> int:
