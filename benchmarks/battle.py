@@ -1,12 +1,14 @@
 """How many env steps a second of a battle: ours beside JaxMARL's SMAX, and how ours grows with the map.
 
     pip install '.[bench]'
-    python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5] [--kernel]
+    python benchmarks/battle.py [--maps 3m 2s3z] [--envs 128 1024] [--repeats 5] [--kernel] [--devices 2]
 
 Both sides draw random available actions, reset by themselves, and have their observations, state,
 rewards and available actions summed up, so that nothing is left out of the compiled program. They
 take turns, and each figure is the best of some repeats in a warm process: compare ratios. The rules
 differ: SMAX is a game of its own, ours follows StarCraft's figures; both run 8 game loops a step.
+With `--devices 2` there is a second line, with the environments of both divided over two devices, as
+`phalanx train --devices 2` divides them; on a CPU these are its cores.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -60,9 +63,11 @@ def units(name: str) -> int:
     return sum(squad.count for side in SCENARIOS[name].squads for squad in side)
 
 
-def rollout(name: str, envs: int, steps: int, make: Callable[[str], Game] = our_battle) -> Rollout:
+def rollout(
+    name: str, envs: int, steps: int, make: Callable[[str], Game] = our_battle, devices: int = 1
+) -> Rollout:
     """A battle to be timed; on larger maps fewer steps a call, lest a slow simulator take minutes."""
-    return Rollout(lambda: make(name), envs, max(1, steps * 6 // max(6, units(name))))
+    return Rollout(lambda: make(name), envs, max(1, steps * 6 // max(6, units(name))), devices)
 
 
 def first_step(envs: int) -> float:
@@ -76,27 +81,30 @@ def first_step(envs: int) -> float:
     return time.perf_counter() - begin
 
 
-def compare(
-    maps: list[str], all_envs: list[int], steps: int, repeats: int, with_smax: bool, kernel: bool
-) -> None:
+def compare(args: argparse.Namespace) -> None:
     """Print ours beside SMAX."""
-    known = smax_maps() if with_smax else {}
-    print(f"\n{'':<11} {'':>6} {'env steps/s':>23} {'':>7} {'compile':>17}")
-    print(f"{'map':<11} {'envs':>6} {'SMAX':>11} {'phalanx':>11} {'ratio':>7} {'SMAX':>8} {'phalanx':>8}")
-    for name in maps:
-        for envs in all_envs:
-            mine = rollout(name, envs, steps, partial(our_battle, kernel=kernel))
-            theirs = rollout(name, envs, steps, smax) if name in known else None
-            take_turns([mine, theirs] if theirs else [mine], repeats)
-            rate, ratio, compiling = "-", "-", "-"
-            if theirs:
-                rate, ratio = f"{theirs.rate:,.0f}", f"{mine.rate / theirs.rate:.2f}x"
-                compiling = f"{theirs.compiling:.1f} s"
-            print(
-                f"{name:<11} {envs:>6} {rate:>11} {mine.rate:>11,.0f} {ratio:>7} {compiling:>8}"
-                f" {mine.compiling:>6.1f} s",
-                flush=True,
-            )
+    known = smax_maps() if args.smax else {}
+    make = partial(our_battle, kernel=args.kernel)
+    counts = sorted({1, args.devices})
+    print(f"\n{'':<11} {'':>6} {'':>7} {'env steps/s':>23} {'':>7} {'compile':>17}")
+    head = f"{'map':<11} {'envs':>6} {'devices':>7} {'SMAX':>11} {'phalanx':>11} {'ratio':>7} {'SMAX':>8}"
+    print(f"{head} {'phalanx':>8}" + f" {'to SMAX on one':>15}" * (len(counts) > 1))
+    for name in args.maps:
+        for envs in args.envs:
+            mine = [rollout(name, envs, args.steps, make, count) for count in counts]
+            theirs = [rollout(name, envs, args.steps, smax, count) for count in counts if name in known]
+            take_turns([*mine, *theirs], args.repeats)
+            for count, our, other in zip_longest(counts, mine, theirs):
+                rate, ratio, compiling, to_one = "-", "-", "-", ""
+                if other:
+                    rate, ratio = f"{other.rate:,.0f}", f"{our.rate / other.rate:.2f}x"
+                    compiling = f"{other.compiling:.1f} s"
+                    to_one = f" {our.rate / theirs[0].rate:>14.2f}x" * (len(counts) > 1)
+                print(
+                    f"{name:<11} {envs:>6} {count:>7} {rate:>11} {our.rate:>11,.0f} {ratio:>7} {compiling:>8}"
+                    f" {our.compiling:>6.1f} s{to_one}",
+                    flush=True,
+                )
 
 
 def state_bytes(carried: Any) -> int:
@@ -131,8 +139,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--smax", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--devices", type=int, default=1, help="also with the environments divided over so many"
+    )
     parser.add_argument("--kernel", action="store_true", help="step ours in one GPU kernel (small maps only)")
     args = parser.parse_args()
+    device.configure(args.devices)
     require_gpu(parser, args.kernel)
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
         print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
@@ -146,7 +158,7 @@ def main() -> None:
         f"battle/3m, {args.envs[0]} environments, first step after {first_step(args.envs[0]):.1f} s",
         flush=True,
     )
-    compare(args.maps, args.envs, args.steps, args.repeats, args.smax, args.kernel)
+    compare(args)
     if args.growth:
         growth(args.envs[0], args.steps, args.repeats)
     print(f"\n{load()} at the end")

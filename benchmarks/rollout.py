@@ -12,6 +12,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from phalanx import registry
 from phalanx.envs.wrappers import prepare
@@ -75,10 +76,11 @@ def stacked(env: Any, by_agent: Any) -> jax.Array:
 class Rollout:
     """Many environments with random actions: compiled, warm, and to be timed call by call."""
 
-    def __init__(self, make: Callable[[], Game], envs: int, steps: int):
+    def __init__(self, make: Callable[[], Game], envs: int, steps: int, devices: int = 1):
         self.env_steps = envs * steps
         begin = time.perf_counter()
-        game = make()
+        game, envs = make(), envs // devices
+        making = time.perf_counter() - begin
 
         def choose(chance, avail):
             """One of the actions that are available, from one random number for each agent."""
@@ -95,28 +97,37 @@ class Rollout:
             consumed = (jax.vmap(game.seen)(carried), avail, rewards)
             return carried, sum(leaf.sum() for leaf in jax.tree.leaves(consumed))
 
-        def start(key):
-            return jax.vmap(game.reset)(jax.random.split(key, envs))
+        def start(keys):
+            return jax.vmap(game.reset)(jax.random.split(keys[0], envs))
 
-        def play(carried, key):
+        def play(carried, keys):
             # Drawn before the loop, where a CPU needs least time for it: this is no part of a simulator.
-            action_key, step_key = jax.random.split(key)
+            action_key, step_key = jax.random.split(keys[0])
             chances = jax.random.uniform(action_key, (steps, envs * len(game.counts)))
             return jax.lax.scan(step, carried, (chances, jax.random.split(step_key, (steps, envs))))
 
-        self.key = jax.random.key(0)
-        self.play = jax.jit(play).lower(jax.eval_shape(start, self.key), self.key).compile()
-        self.compiling = time.perf_counter() - begin
-        self.carried = jax.jit(start)(self.key)
+        def divided(fn):
+            """Each device has its own environments and its own key."""
+            if devices == 1:
+                return jax.jit(fn)
+            mesh = Mesh(np.array(jax.devices()[:devices]), ("devices",))
+            here = PartitionSpec("devices")
+            return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=here, out_specs=here, check_vma=False))
+
+        self.keys = jax.random.split(jax.random.key(0), devices)
+        start, play = divided(start), divided(play)
+        self.carried = jax.block_until_ready(start(self.keys))
+        begin = time.perf_counter()
+        self.play = play.lower(self.carried, self.keys).compile()
+        self.compiling = making + time.perf_counter() - begin
         self.seconds = math.inf
         self.call()
 
     def call(self) -> float:
         """Play on; the seconds it took."""
-        self.key, key = jax.random.split(self.key)
-        jax.block_until_ready(key)
+        self.keys = jax.block_until_ready(jax.vmap(lambda key: jax.random.split(key)[0])(self.keys))
         begin = time.perf_counter()
-        self.carried, consumed = jax.block_until_ready(self.play(self.carried, key))
+        self.carried, consumed = jax.block_until_ready(self.play(self.carried, self.keys))
         seconds = time.perf_counter() - begin
         if not jnp.isfinite(consumed).all():
             raise SystemExit("something that was observed is not finite")

@@ -18,6 +18,7 @@ from phalanx import cli, device, registry
 from phalanx.algorithms.iql import IQL
 from phalanx.algorithms.ppo import PPO
 from phalanx.envs.debug import Identity
+from phalanx.ops import kernels
 from phalanx.training import checkpoint, kept, setup
 from phalanx.training.programs import compile_programs
 
@@ -69,6 +70,21 @@ def test_a_second_run_traces_nothing_and_is_the_same(
     assert counts["update"] == 2
     assert len({carry(run) for run in runs.values()}) == 1
     assert len({str(run.facts["final"]) for run in runs.values()}) == 1
+
+
+def test_programs_with_kernels_can_be_kept(tmp_path):
+    """JAX refuses to write calls of other things, because they may be different in another version."""
+
+    def trace(target):
+        def job(x):
+            return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+        return kept.Kept(tmp_path / "none").trace("job", jax.jit(job), (jnp.ones(2),)).exported
+
+    for target in kernels.TARGETS:
+        assert target in trace(target).mlir_module()
+    with pytest.raises(ValueError, match="custom calls"):
+        trace("another")
 
 
 def test_a_run_goes_on_with_kept_programs(keeping, tmp_path):

@@ -210,8 +210,13 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
     monkeypatch.setattr(jax, "devices", gpu("9.0"))
     monkeypatch.setattr(jax, "__version_info__", kernels.LOWEST)
     assert in_kernel(*given)
+    assert kernels.supported()
+    with jax.default_device("cpu"):
+        assert not in_kernel(*given)
+        assert not kernels.supported()
     with monkeypatch.context() as older:
         older.setattr(jax, "__version_info__", (0, 7, 1))
+        assert not kernels.supported()
         with pytest.raises(PhalanxError, match="needs jax 0"):
             in_kernel(*given)
     with monkeypatch.context() as later:
@@ -222,6 +227,7 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
     for capability in ("7.5", "gfx90a", None):
         with monkeypatch.context() as older:
             older.setattr(jax, "devices", gpu(capability))
+            assert not kernels.supported()
             with pytest.raises(
                 PhalanxError, match=r"an NVIDIA GPU of compute capability 8.0 .* this is a GPU"
             ):
@@ -229,6 +235,7 @@ def test_a_kernel_is_used_on_one_gpu_only(given, monkeypatch):
     if hasattr(jax.sharding, "use_abstract_mesh"):  # not in jax 0.7, which has no kernels either
         with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("seeds",))):
             assert not in_kernel(*given)
+            assert not kernels.supported()
 
 
 def test_a_step_of_a_battle_can_be_one_kernel(monkeypatch):

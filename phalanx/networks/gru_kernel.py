@@ -19,9 +19,9 @@ from jax.custom_batching import custom_vmap
 from phalanx.ops import kernels
 from phalanx.types import Array
 
-MANY_ROWS = 16384  # of one seed: training is faster by these kernels with 1,536, and not with 49,152
+MANY_ROWS = 16384  # of one seed and group: training is faster by these kernels with 768, and not with 24,576
 FULL_CORE = 2**17  # bytes of weights beside which a core has no room for those of another block
-BUSY = 4096  # rows with which every core has several blocks
+BUSY = 4096  # rows with which most cores have several blocks
 ROUNDED = (None, "default", "fastest", "bfloat16", "tensorfloat32")  # precisions of products on tensor cores
 ANY = (0.0, float("inf"))
 # Of memories, with the compute capabilities of GPUs whose cores hold the weights.
@@ -161,10 +161,10 @@ def _block(rows: int, recurrent: Array) -> tuple[int, int]:
 
     `rows` are those of all seeds, or of all groups of parameters, whichever axis is the innermost.
 
-    Where the weights fill a core, it computes one block at a time. If there are several for each core, larger
+    Where the weights fill a core, it computes one block at a time. If there are several for a core, larger
     ones read the weights less often: on an H200 8 steps of 8 x 1,536 rows of 128 in 32 bits take 168 us
-    forwards and 240 backwards with 32 rows, and 236 and 321 with 16 (XLA 241 and 254). MAPPO with 1,536 rows
-    is slower with 32.
+    forwards and 240 backwards with 32 rows, and 236 and 321 with 16 (XLA 241 and 254). MAPPO with 128
+    environments and one seed, which has fewer rows, is slower with 32.
     """
     fill = recurrent.size * recurrent.dtype.itemsize > FULL_CORE
     return (32, 8) if fill and rows > BUSY else (16, 4)

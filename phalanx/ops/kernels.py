@@ -58,24 +58,26 @@ def on_gpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
 
 def _require_support() -> None:
-    """Raise an error where Triton cannot compile a kernel."""
-    if jax.__version_info__ < LOWEST:
-        raise PhalanxError(f"--env.kernel needs jax 0.8 or newer, and this is {jax.__version__}")
-    if not _has_triton():
-        raise PhalanxError(f"--env.kernel needs {TRITON}, and jax {jax.__version__} has none: leave it out")
-    if capability() < LOWEST_GPU:
-        raise PhalanxError(
-            f"--env.kernel needs an NVIDIA GPU of compute capability {LOWEST_GPU} (Ampere) or newer, and "
-            f"this is {jax.devices()[0].device_kind}: leave it out"
-        )
+    """Raise an error where Triton cannot compile a kernel for this GPU."""
+    if missing := _missing():
+        raise PhalanxError(f"--env.kernel needs {missing}: leave it out")
 
 
 def supported() -> bool:
     """Whether a kernel can be part of a program here, and the user has not set PHALANX_KERNELS=off."""
-    if os.environ.get("PHALANX_KERNELS") == "off":
-        return False
-    known = _on_one_gpu() and jax.__version_info__ >= LOWEST and capability() >= LOWEST_GPU
-    return known and _has_triton()
+    return os.environ.get("PHALANX_KERNELS") != "off" and _on_one_gpu() and _missing() is None
+
+
+def _missing() -> str | None:
+    """What a kernel needs on a GPU and does not have here."""
+    if jax.__version_info__ < LOWEST:
+        return f"jax 0.8 or newer, and this is {jax.__version__}"
+    if not _has_triton():
+        return f"{TRITON}, and jax {jax.__version__} has none"
+    if capability() < LOWEST_GPU:
+        needed = f"an NVIDIA GPU of compute capability {LOWEST_GPU} (Ampere) or newer"
+        return f"{needed}, and this is {jax.devices()[0].device_kind}"
+    return None
 
 
 @cache
@@ -85,7 +87,8 @@ def _has_triton() -> bool:
 
 def _on_one_gpu() -> bool:
     alone = jax.sharding.get_abstract_mesh().empty  # the compiler cannot divide a kernel between devices
-    return jax.default_backend() == "gpu" and alone
+    chosen = jax.config.values["jax_default_device"]  # perhaps the CPU beside a GPU, or its name
+    return alone and (getattr(chosen, "platform", chosen) or jax.default_backend()) in ("gpu", "cuda")
 
 
 def capability() -> float:
