@@ -147,7 +147,9 @@ def main() -> None:
     device.configure(args.devices)
     require_gpu(parser, args.kernel)
     if args.devices > len(jax.devices()) or any(envs % args.devices for envs in args.envs):
-        parser.error(f"--devices {args.devices}: JAX has {len(jax.devices())} here, and --envs must be multiples")
+        parser.error(
+            f"--devices {args.devices}: JAX has {len(jax.devices())} here, and --envs must be multiples"
+        )
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
         print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
         raise SystemExit(2)
