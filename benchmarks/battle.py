@@ -146,10 +146,11 @@ def main() -> None:
     args = parser.parse_args()
     device.configure(args.devices)
     require_gpu(parser, args.kernel)
-    if args.devices > len(jax.devices()) or any(envs % args.devices for envs in args.envs):
-        parser.error(
-            f"--devices {args.devices}: JAX has {len(jax.devices())} here, and --envs must be multiples"
-        )
+    have = len(jax.devices())
+    if not 1 <= args.devices <= have:
+        parser.error(f"--devices {args.devices}: JAX has {have} here")
+    if any(envs % args.devices for envs in args.envs):
+        parser.error(f"--envs: use multiples of the {args.devices} devices")
     if args.smax and importlib.util.find_spec("jaxmarl") is None:
         print("SMAX needs the package jaxmarl: pip install '.[bench]' (or --no-smax)")
         raise SystemExit(2)

@@ -7,14 +7,15 @@ docs/speed.md names. A hundred loops follow one another in one call; each reads 
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from rollout import load
+from rollout import load, take_turns
+from training import Timed
 
 from phalanx import device
 from phalanx.networks import gru, gru_kernel
@@ -25,27 +26,26 @@ TIMES = 100
 SIZES = ((1, 96, 26, 64), (1, 5760, 25, 64), (1, 1536, 8, 128), (8, 1536, 8, 128), (1, 49152, 8, 128))
 
 
-def seconds(step: Callable[..., Array], args: tuple[Array, ...], repeats: int) -> float:
-    """For one call of `step`, which gives its first argument anew: the least of some repeats."""
+BY_XLA = SimpleNamespace(loop=partial(gru.loop, 1), through_time=gru.through_time)
+
+
+def repeated(step: Callable[..., Array], args: tuple[Array, ...]) -> Timed:
+    """Calls of `step`, which computes its first argument anew, one after the other."""
 
     def many(first: Array, *others: Array) -> Array:
         return jax.lax.fori_loop(0, TIMES, lambda _, x: step(x, *others), first)
 
-    program, best = jax.jit(many).lower(*args).compile(), float("inf")
-    for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        jax.block_until_ready(program(*args))
-        best = min(best, time.perf_counter() - begin)
-    return best / TIMES
+    program = jax.jit(many)
+    return Timed(TIMES, lambda: program(*args))
 
 
-def measure(form: Any, size: tuple[int, ...], dtype: Any, repeats: int) -> tuple[float, float]:
-    """Microseconds forwards and backwards, by the functions of a module or the like."""
+def loops(form: Any, size: tuple[int, ...], dtype: Any) -> tuple[Timed, Timed]:
+    """The loops forwards and backwards, by the functions of a module or the like."""
     seeds, rows, steps, entries = size
     keys = jax.random.split(jax.random.key(0), 6)
     shapes = ((rows, entries), (steps, rows, 3 * entries), (entries, 3 * entries), (entries,))
     memory, from_x, recurrent, bias = (
-        0.3 * jax.random.normal(key, (seeds, *shape)) for key, shape in zip(keys, shapes, strict=False)
+        0.3 * jax.random.normal(key, (seeds, *shape)) for key, shape in zip(keys[:4], shapes, strict=True)
     )
     gradient = jax.random.normal(keys[4], (seeds, steps, rows, entries))
     first = jax.random.bernoulli(keys[5], 0.1, (steps, rows, 1))
@@ -57,18 +57,10 @@ def measure(form: Any, size: tuple[int, ...], dtype: Any, repeats: int) -> tuple
     def backwards(gradient: Array, by_h: Array, straight: Array, recurrent: Array) -> Array:
         return 0.1 * form.through_time(gradient, by_h, straight, first, recurrent)[1]
 
-    times = (
-        seconds(jax.vmap(forwards), (memory, from_x, recurrent, bias), repeats),
-        seconds(jax.vmap(backwards), (gradient, from_x, jnp.tanh(gradient), recurrent), repeats),
+    return (
+        repeated(jax.vmap(forwards), (memory, from_x, recurrent, bias)),
+        repeated(jax.vmap(backwards), (gradient, from_x, jnp.tanh(gradient), recurrent)),
     )
-    return times[0] * 1e6, times[1] * 1e6
-
-
-class ByXla:
-    """The same functions for XLA."""
-
-    loop = staticmethod(partial(gru.loop, 1))
-    through_time = staticmethod(gru.through_time)
 
 
 def main() -> None:
@@ -83,10 +75,11 @@ def main() -> None:
     print(f"\n{'us for a loop, forwards and backwards':<48} {'XLA':>15} {'one kernel':>15}")
     for size in SIZES:
         for dtype in (jnp.float32, jnp.bfloat16):
-            times = [measure(form, size, dtype, args.repeats) for form in (ByXla, gru_kernel)]
+            timed = [loops(form, size, dtype) for form in (BY_XLA, gru_kernel)]
+            take_turns([each for both in timed for each in both], args.repeats)
             seeds, rows, steps, entries = size
             name = f"{seeds} x {rows:,} rows, {steps} steps, {entries} entries, {jnp.dtype(dtype)}"
-            shown = (f"{ahead:.0f}, {back:.0f}" for ahead, back in times)
+            shown = (f"{1e6 / ahead.rate:.0f}, {1e6 / back.rate:.0f}" for ahead, back in timed)
             print(f"  {name:<46} " + " ".join(f"{each:>15}" for each in shown), flush=True)
     print(f"\n{load()} at the end")
 

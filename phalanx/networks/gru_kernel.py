@@ -20,8 +20,8 @@ from phalanx.ops import kernels
 from phalanx.types import Array
 
 MANY_ROWS = 16384  # of one seed and group: training is faster by these kernels with 768, and not with 24,576
-FULL_CORE = 2**17  # bytes of weights beside which a core has no room for those of another block
-BUSY = 4096  # rows with which most cores have several blocks
+FULL_CORE = 2**17  # with more bytes of weights a core has room for one block only
+BUSY = 4096  # with more rows most cores have several blocks
 ROUNDED = (None, "default", "fastest", "bfloat16", "tensorfloat32")  # precisions of products on tensor cores
 ANY = (0.0, float("inf"))
 # Of memories, with the compute capabilities of GPUs whose cores hold the weights.

@@ -57,7 +57,7 @@ FREE = {  # names of what is there
     "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier", "parameter", "partition-id",
     "replica-id", "tuple",
 }  # fmt: skip
-BEGUN = ("-done", "-update")  # ends of the names of what goes on with an instruction counted where it starts
+LATER = ("-done", "-update")  # endings of the later parts of an asynchronous instruction, which counts once
 
 
 def kernels(text: str) -> int:
@@ -85,7 +85,7 @@ def kernels(text: str) -> int:
         return sum(cost(*instruction) for instruction in bodies.get(name, []))
 
     def cost(opcode: str, rest: str) -> int:
-        if opcode in FREE or opcode.endswith(BEGUN):
+        if opcode in FREE or opcode.endswith(LATER):
             return 0
         if opcode == "while":
             turns = TURNS.search(rest)
