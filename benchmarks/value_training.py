@@ -1,7 +1,8 @@
 """How fast QMIX trains: the work of JaxMARL's `qmix_rnn` on our `battle/3m` and `mpe/simple_spread`.
 
-    python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks simple_spread] [--repeats 3] [--parts]
-                                        [--devices 1] [--precision float32 bfloat16] [--kernel]
+    python benchmarks/value_training.py [--jaxmarl CHECKOUT] [--tasks simple_spread] [--episodes 32]
+                                        [--repeats 3] [--parts] [--devices 1]
+                                        [--precision float32 bfloat16] [--kernel]
 
 Sizes are those of JaxMARL's own configurations: on 3m 16 environments x 128 steps, a gru of 512 and 8
 gradient steps, on simple_spread 8 x 26, a gru of 64 and one. With a checkout of
@@ -156,7 +157,7 @@ def parts(task: Task, repeats: int) -> None:
         return collector.collect_one(policy, actors, loop.length)[0]
 
     def values(w):
-        return algorithm.q_values(w.actor, batch).mean()
+        return algorithm.q_values(w.actor, learner.target.actor, batch)[0].mean()
 
     pieces = {
         "acting and simulating": (often(play), (carry.actors,)),
@@ -212,6 +213,7 @@ def main() -> None:
     parser.add_argument("--jaxmarl", type=Path, help="a checkout of JaxMARL to compare with")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--episodes", type=int, nargs="+", help="in our draws, instead of these two numbers")
     parser.add_argument("--parts", action="store_true", help="also where the time of an update goes")
     parser.add_argument("--devices", type=int, default=1, help="that share our run")
     parser.add_argument("--precision", nargs="+", default=["float32"], help="of our networks")
@@ -229,7 +231,7 @@ def main() -> None:
             f"{n} episodes in a draw, {precision}" + ", kernel" * kernel: ours(
                 task, n, args.devices, kernel=kernel, precision=precision
             )
-            for n in (DRAWN, math.ceil(DRAWN * task.steps / limit))
+            for n in args.episodes or (DRAWN, math.ceil(DRAWN * task.steps / limit))
             for precision in args.precision
             for kernel in kernels
         }

@@ -1,5 +1,6 @@
 """What holds for every learner with actors, whatever the torso and the sharing (pitfalls C14, C18, C28)."""
 
+from functools import partial
 from itertools import product
 
 import jax
@@ -88,6 +89,29 @@ def test_the_ratio_is_1_and_every_parameter_gets_a_gradient(name, network, share
     ):  # a scout may do 2 things and a worker 4; both hardly know anything yet
         found = [metrics["entropy/scout"], metrics["entropy/worker"]]
         np.testing.assert_allclose(found, np.log([2, 4]), atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["mappo", "qmix", "masac"])
+@pytest.mark.parametrize("normalise_obs", [False, True])
+def test_parameters_are_cast_to_16_bits_once_and_not_at_every_step(normalise_obs, name):
+    """A policy that is ready acts as it did, and the loop over steps gets its matrices in 16 bits."""
+    options = {"network": "gru", "precision": "bfloat16", "normalise_obs": normalise_obs}
+    options |= {"qmix": {"reward": "mean"}, "masac": {"burn_in": 0}}.get(name, {})
+    loop = build(name, *ROLES[:1], env_options=ROLES[1], **options)
+    collector, key = loop.collector, jax.random.key(0)
+    learner = jax.jit(lambda: loop.algorithm.init(key, collector.envs))()
+    policy, actor = loop.algorithm.policy(learner), loop.algorithm.actor
+    actors = jax.jit(collector.start_one)(key)
+    shown = actors.running.observation, actors.running.first, actors.memory
+    acted = [jax.jit(partial(actor.act, greedy=True))(p, *shown, key) for p in (policy, actor.ready(policy))]
+    jax.tree.map(np.testing.assert_array_equal, *acted)
+
+    made = jax.make_jaxpr(partial(collector.collect_one, length=3))(policy, actors)
+    (scan,) = (equation for equation in made.eqns if equation.primitive.name == "scan")
+    constants = [v.aval for v in scan.invars[: scan.params["num_consts"]]]
+    matrices = [each.dtype for each in constants if each.ndim == 3]
+    assert len(matrices) >= 4, "of a group: two layers, the gru, the head"
+    assert set(matrices) == {jnp.dtype("bfloat16")}
 
 
 def test_what_is_logged_of_a_group_is_the_mean_over_its_living_agents():

@@ -70,8 +70,8 @@ def test_values_of_actions_stop_where_their_agent_did():
     far = jax.tree.map(lambda x: x, learner.target)
     head = far.actor["head"]
     far = far._replace(actor={**far.actor, "head": {**head, "bias": head["bias"] + FAR}})
-    q = loop.algorithm.q_values(far.actor, batch)
-    target = np.asarray(loop.algorithm.targets(q, far, batch))
+    q, after = loop.algorithm.q_values(far.actor, far.actor, batch)
+    target = np.asarray(loop.algorithm.targets(q, after, far.mixer, batch))
     ended = (
         np.asarray(batch.agent_terminated | batch.terminated[..., None]) & np.asarray(batch.valid)[..., None]
     )

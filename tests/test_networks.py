@@ -15,7 +15,7 @@ from jax import export
 from phalanx.errors import PhalanxError
 from phalanx.networks import gru, gru_kernel, sharing
 from phalanx.networks.initialise import orthogonal
-from phalanx.networks.torsos import GRU, Network
+from phalanx.networks.torsos import GRU, TORSOS, Network, Recurrent
 from phalanx.ops import kernels
 from phalanx.registry import make_env
 from phalanx.training import kept
@@ -139,6 +139,56 @@ def test_every_form_of_a_gru_is_the_same_function(seeds, device, monkeypatch):
     for each in plain:
         for got, wanted in zip(ours, each, strict=True):
             np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "kernel"])
+@pytest.mark.parametrize("labels", ["aaa", "aba", "abc"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_two_networks_in_one_loop_are_as_each_alone(precision, labels, device, monkeypatch):
+    """Outputs of both, and the gradient of the first; the second has none."""
+    shared = sharing.SharedNetwork(
+        sharing.partition(labels), dataclasses.replace(network(), precision=precision)
+    )
+    learnt, frozen = (jax.jit(shared.init)(jax.random.key(i)) for i in (0, 1))
+    x, memory = jax.random.normal(KEY, (5, 2, 3, 3)), jax.random.normal(KEY, (2, 3, 8))
+    first = jax.random.bernoulli(KEY, 0.3, (5, 2))
+
+    def alone(learnt, frozen):
+        one, other = (shared.apply(params, x, memory, first)[0] for params in (learnt, frozen))
+        return jnp.square(one * jax.lax.stop_gradient(other)).sum(), (one, other)
+
+    def together(learnt, frozen):
+        one, other = shared.apply_both(learnt, frozen, x, memory, first)
+        return jnp.square(one * other).sum(), (one, other)
+
+    (wanted, _), outputs = jax.jit(jax.grad(alone, (0, 1), has_aux=True))(learnt, frozen)
+    on(device, monkeypatch)
+    (got, none), ours = jax.jit(jax.grad(together, (0, 1), has_aux=True))(learnt, frozen)
+    tolerance = 1e-5 if precision == "float32" else 0.05
+
+    def near(got, wanted):
+        assert jnp.linalg.norm(got - wanted) <= tolerance * jnp.linalg.norm(wanted)
+
+    jax.tree.map(near, (got, ours), (wanted, outputs))
+    assert not any(each.any() for each in jax.tree.leaves(none))
+
+
+class Doubled(Recurrent):
+    """A torso that does something else with its memories."""
+
+    def __call__(self, x, memory, first):
+        features, memories = super().__call__(x, memory, first)
+        return 2 * features, memories
+
+
+def test_two_networks_with_a_torso_made_from_the_gru_are_as_each_alone(monkeypatch):
+    monkeypatch.setitem(TORSOS, "doubled", Doubled)
+    net = network("doubled")
+    params = tuple(jax.jit(net.init)(jax.random.key(i)) for i in (0, 1))
+    inputs = jax.random.normal(KEY, (4, 5, 3)), jnp.zeros((5, 8)), jnp.zeros((4, 5, 1), bool)
+    together = jax.jit(net.apply_both)(params, *inputs)
+    for got, each in zip(together, params, strict=True):
+        np.testing.assert_allclose(got, jax.jit(net.apply)(each, *inputs)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("device", ["gpu", "kernel"])

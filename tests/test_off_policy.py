@@ -271,8 +271,8 @@ def test_q_learning_from_steps_is_that_of_the_first_step():
     np.testing.assert_array_equal(batch.valid[0], np.arange(30) != 4)
     assert not batch.valid[1:].any()
     weights = learner.target
-    q = jax.jit(algorithm.q_values)(weights.actor, batch)
-    found = np.asarray(algorithm.targets(q, weights, batch))[0]
+    q, after = jax.jit(algorithm.q_values)(weights.actor, weights.actor, batch)
+    found = np.asarray(algorithm.targets(q, after, weights.mixer, batch))[0]
     best = np.where(batch.observation.avail, q, -np.inf).max(-1)
     for n in range(30):
         expected, weight = 0.0, 1.0

@@ -71,9 +71,8 @@ def test_targets_equal_a_slow_loop(name, target, double):
     def compute():
         learner, other = (algorithm.init(jax.random.key(i), 4) for i in (0, 1))
         target_weights = Weights(other.actor.params, other.mixer.params)
-        q = algorithm.q_values(learner.actor.params, batch)
-        after = algorithm.q_values(target_weights.actor, batch)
-        return target_weights, q, after, algorithm.targets(q, target_weights, batch)
+        q, after = algorithm.q_values(learner.actor.params, target_weights.actor, batch)
+        return target_weights, q, after, algorithm.targets(q, after, target_weights.mixer, batch)
 
     target_weights, q, after, found = jax.device_get(compute())
     mix, avail = jax.jit(algorithm.mix), np.asarray(batch.observation.avail)
@@ -217,11 +216,11 @@ def test_an_illegal_next_action_never_moves_a_target():
     algorithm = loop.algorithm
     learner = new_learner(algorithm)
     batch, _ = batch_of(loop)
-    q = jax.jit(algorithm.q_values)(learner.actor.params, batch)
+    q, after = jax.jit(algorithm.q_values)(learner.actor.params, learner.target.actor, batch)
     huge = jnp.where(batch.observation.avail, q, 1e6)
     targets = jax.jit(algorithm.targets)
-    plain = targets(q, learner.target, batch)
-    np.testing.assert_array_equal(targets(huge, learner.target, batch), plain)
+    plain = targets(q, after, learner.target.mixer, batch)
+    np.testing.assert_array_equal(targets(huge, after, learner.target.mixer, batch), plain)
     np.testing.assert_array_equal(best_of(huge, batch), best_of(q, batch))
 
 
@@ -343,7 +342,8 @@ def test_values_when_acting_are_those_of_learning():
     assert count > 2
     drawn = replay.draw(kept, jax.random.key(0), count)
     episodes = jax.device_get(jax.jit(replay.take)(kept, drawn))
-    learnt = np.asarray(jax.jit(algorithm.q_values)(learner.actor.params, episodes))
+    params = learner.actor.params
+    learnt = np.asarray(jax.jit(algorithm.q_values)(params, params, episodes)[0])
     seen = np.asarray(rollout.observation.obs)
     for n in range(count):
         for t in np.flatnonzero(episodes.valid[:, n]):

@@ -91,6 +91,10 @@ class Actor(ABC):
         begin an episode: the memory is cleared there.
         """
 
+    def ready(self, policy: PyTree) -> PyTree:
+        """The same policy in the form that a loop over `act` computes with, made once before the loop."""
+        return policy
+
     @property
     def preference(self) -> str:
         """What `preferences` are: `probability` or `Q-value`; empty if there are none."""

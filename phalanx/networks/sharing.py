@@ -165,14 +165,24 @@ class SharedNetwork:
 
         The torso clears the memory at each step that is the `first` of an episode (`torsos.Torso`).
         """
+        return self._over_agents(self.network.apply, params, x, memory, first)
 
+    def apply_both(
+        self, params: PyTree, frozen: PyTree, x: Array | Picture, memory: Array, first: Array
+    ) -> tuple[Array, Array]:
+        """The outputs of two sets of parameters, (T, B, A, outputs) each; the second gets no gradient."""
+        return self._over_agents(self.network.apply_both, (params, frozen), x, memory, first)
+
+    def _over_agents(
+        self, fn: Callable[..., PyTree], params: PyTree, x: Array | Picture, memory: Array, first: Array
+    ) -> tuple[Array, Array]:
         def run(params: PyTree, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
             steps = leading(x)
             begins = jnp.broadcast_to(first[..., None, None], (*steps, 1))
             if isinstance(x, Picture):
                 # Pixels in a row, so that agents are the second to last axis; the network unfolds them.
                 x = x._replace(pixels=x.pixels.reshape(*steps, -1))
-            return apply(self.groups, self.network.apply, params, x, memory, begins)
+            return apply(self.groups, fn, params, x, memory, begins)
 
         return by_part(run, len(memory), (None, 1, 0, 1), 1)(params, x, memory, first)
 

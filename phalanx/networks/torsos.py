@@ -48,8 +48,12 @@ class GRU(nnx.Module):
 
     def __call__(self, x: Array, memory: Array, first: Array) -> Array:
         """x (T * B, F), memory (B, H), first (T, B, 1) -> the memory after each step, (T, B, H)."""
+        return gru.memories(*self.inputs(x, memory, first))
+
+    def inputs(self, x: Array, memory: Array, first: Array) -> gru.Inputs:
+        """What the loop over steps needs."""
         from_x = self.input(x).reshape(*first.shape[:-1], -1)
-        return gru.memories(from_x, memory, first, self.recurrent[...], self.candidate_bias[...])
+        return from_x, memory, first, self.recurrent[...], self.candidate_bias[...]
 
 
 class Torso(nnx.Module):
@@ -76,6 +80,10 @@ class Torso(nnx.Module):
         memory after each step, (T, N, H).
         """
         raise NotImplementedError
+
+    def beside(self, frozen: Any, x: Any, frozen_x: Any, memory: Array, first: Array) -> tuple[Array, Array]:
+        """Features of this torso and of a `frozen` one of its kind, which gets no gradient."""
+        return self(x, memory, first)[0], frozen(frozen_x, memory, first)[0]
 
     def gains(self) -> dict[str, float]:
         """Attributes with matrices to draw orthogonal, with their gain; others stay as made."""
@@ -124,6 +132,12 @@ class Recurrent(MLP):
     def __call__(self, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
         memories = self.gru(self.rows(x), memory, first)
         return memories, memories
+
+    def beside(self, frozen: Any, x: Any, frozen_x: Any, memory: Array, first: Array) -> tuple[Array, Array]:
+        if type(self).__call__ is not Recurrent.__call__:  # a subclass computes something else
+            return super().beside(frozen, x, frozen_x, memory, first)
+        each = ((self, x), (frozen, frozen_x))
+        return gru.memories_of_both(*(net.gru.inputs(net.rows(x), memory, first) for net, x in each))
 
     def gains(self) -> dict[str, float]:
         return {**super().gains(), "gru": 1.0}
@@ -276,14 +290,34 @@ class Network:
             drawn.append(leaf)
         return jax.tree.unflatten(structure, drawn)
 
+    def in_precision(self, tree: PyTree) -> PyTree:
+        """Parameters, or inputs, as products take them."""
+        return jax.tree.map(lambda each: each.astype(self.precision), tree)
+
     def apply(self, params: PyTree, x: Array | Picture, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run over a sequence.
 
         x (T, ..., F), memory (..., H), first (T, ..., 1) -> outputs (T, ..., outputs) and the memory
         after each step (T, ..., H). Of a `Picture` the pixels may be in a row, (T, ..., P).
         """
-        steps, dtype = leading(x), jnp.dtype(self.precision)
-        params = jax.tree.map(lambda each: each.astype(dtype), params)
+        torso, ends, seen, begins = self._modules(params, x, first)
+        features, memories = torso(seen, memory.reshape(begins.shape[1], memory.shape[-1]), begins)
+        outputs = self._head(ends, features, leading(x))
+        return outputs, memories.astype(memory.dtype).reshape(*leading(x), memory.shape[-1])
+
+    def apply_both(
+        self, params: tuple[PyTree, PyTree], x: Array | Picture, memory: Array, first: Array
+    ) -> tuple[Array, Array]:
+        """The outputs of two sets of parameters, as `apply`; the second gets no gradient."""
+        (torso, ends, seen, begins), its = (self._modules(each, x, first) for each in params)
+        memory = memory.reshape(begins.shape[1], memory.shape[-1])
+        features, frozen = torso.beside(its[0], seen, its[2], memory, begins)
+        outputs = self._head(its[1], frozen, leading(x))
+        return self._head(ends, features, leading(x)), jax.lax.stop_gradient(outputs)
+
+    def _modules(self, params: PyTree, x: Array | Picture, first: Array) -> tuple[Torso, Ends, Any, Array]:
+        """The torso, the ends, the input of the torso, (T, N, F), and `first`, (T, N, 1)."""
+        steps, params = leading(x), self.in_precision(params)
         torso_graph, ends_graph = self._graphs
         torso = nnx.merge(torso_graph, {name: p for name, p in params.items() if name not in ENDS})
         ends = nnx.merge(ends_graph, {name: p for name, p in params.items() if name in ENDS})
@@ -295,10 +329,12 @@ class Network:
         else:
             x = x.reshape(-1, x.shape[-1])
             x = (x if ends.norm is None else ends.norm(x)).reshape(*rows, -1)
-        x = jax.tree.map(lambda each: each.astype(dtype), x)
-        features, memories = torso(x, memory.reshape(rows[1], memory.shape[-1]), first)
-        outputs = ends.head(features.reshape(-1, features.shape[-1]).astype(dtype))
-        return outputs.reshape(*steps, -1), memories.astype(memory.dtype).reshape(*steps, memory.shape[-1])
+        return torso, ends, self.in_precision(x), first
+
+    def _head(self, ends: Ends, features: Array, steps: tuple[int, ...]) -> Array:
+        """The outputs (T, ..., outputs) of features (T, N, hidden)."""
+        rows = features.reshape(-1, features.shape[-1])
+        return ends.head(rows.astype(self.precision)).reshape(*steps, -1)
 
 
 def parameters(module: nnx.Module) -> PyTree:

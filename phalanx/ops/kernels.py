@@ -149,9 +149,13 @@ def _to_bits(x: Array) -> Array:
 
 
 def _pack(arrays: list[Array], columns: int, size: int) -> Array:
-    """Arrays as one, (size, columns), with zeros behind the last row and column."""
-    rows = jnp.concatenate([_to_bits(x).reshape(-1, x.shape[-1]) for x in arrays])
-    return jnp.pad(rows, ((0, size - len(rows)), (0, columns - rows.shape[1])))
+    """Arrays as one, (size, columns), with zeros behind the last row and column.
+
+    Columns are added to each array and rows last, so that XLA makes one kernel of it.
+    """
+    wider = columns - arrays[0].shape[-1]
+    rows = [jnp.pad(_to_bits(x).reshape(-1, x.shape[-1]), ((0, 0), (0, wider))) for x in arrays]
+    return jnp.concatenate([*rows, jnp.zeros((size - sum(map(len, rows)), columns), jnp.int32)])
 
 
 def _unpack(made: Array, like: list[Any], batch: int) -> list[Array]:

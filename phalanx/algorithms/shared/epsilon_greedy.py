@@ -19,11 +19,21 @@ class EpsilonGreedy(NetworkActor):
 
     def outputs(self, params: PyTree, obs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         out, memories = super().outputs(params, obs, memory, first)
+        return self._values(out), memories
+
+    def outputs_of_both(
+        self, params: PyTree, frozen: PyTree, obs: Any, memory: Array, first: Array
+    ) -> tuple[Array, Array]:
+        """As `outputs`, without memories, of two sets of parameters; the second gets no gradient."""
+        out, frozen_out = self.network.apply_both(params, frozen, obs, memory, first)
+        return self._values(out), self._values(frozen_out)
+
+    def _values(self, out: Array) -> Array:
         if not self.dueling:
-            return out, memories
+            return out
         # Wang et al. 2016, https://arxiv.org/abs/1511.06581: the first output is the value of the state.
         advantage = out[..., 1:]
-        return out[..., :1] + advantage - advantage.mean(-1, keepdims=True), memories
+        return out[..., :1] + advantage - advantage.mean(-1, keepdims=True)
 
     def act(
         self,

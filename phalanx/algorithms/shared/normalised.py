@@ -149,6 +149,9 @@ class NormalisedActor(Actor):
     def initial_memory(self, batch: int) -> PyTree:
         return self.actor.initial_memory(batch)
 
+    def ready(self, policy: NormalisedPolicy) -> NormalisedPolicy:
+        return policy._replace(policy=self.actor.ready(policy.policy))
+
     def _see(self, policy: NormalisedPolicy, observation: Observation) -> Observation:
         if self.inputs is None or policy.inputs is None:
             return observation

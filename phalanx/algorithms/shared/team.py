@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from phalanx.algorithms.base import Actor, AlgorithmConfig, NetworkSummary
+from phalanx.algorithms.shared.noise import NoisyPolicy
 from phalanx.algorithms.shared.optimiser import Optimiser, make_rates
 from phalanx.config import option
 from phalanx.data.replay import Episodes
@@ -177,6 +178,11 @@ class NetworkActor(Actor):
 
     def initial_memory(self, batch: int) -> Array:
         return self.network.initial_memory(batch)
+
+    def ready(self, policy: PyTree) -> PyTree:
+        if isinstance(policy, ExploringPolicy | NoisyPolicy):
+            return policy._replace(params=self.ready(policy.params))
+        return self.network.network.in_precision(policy)
 
     def outputs(self, params: PyTree, obs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run the network: (T, B, A, O), (B, A, H), (T, B) -> (T, B, A, F) and memories (T, B, A, H)."""

@@ -9,6 +9,7 @@ https://arxiv.org/abs/1902.04043), with the additions of Hu et al. 2021, https:/
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -45,10 +46,8 @@ from phalanx.types import Array, Clock, EnvSpec, PyTree, Transition
 Target = Literal["td", "n_step", "td_lambda", "q_lambda"]
 COLUMN_SHARES = (0.5, 0.625, 0.75, 1.0)  # of the episodes sampled: columns that a gradient is compiled for
 LONG_COLUMN_SHARES = (0.25, 0.375, 0.5, 1.0)  # of very long episodes, most of which end early
-LONG_EPISODE, VERY_LONG_EPISODE = (
-    32,
-    100,
-)  # time limits from which on episodes are packed, and into fewer columns
+LONG_EPISODE = 32  # time limit from which on episodes are packed
+VERY_LONG_EPISODE = 100  # and into fewer columns
 LARGE_BATCH = 50_000  # observations of agents in a batch from which on episodes are packed on a GPU
 
 
@@ -217,10 +216,13 @@ class ValueBased(Algorithm):
         priority = kept.priority if self.by_steps else None
         before = (learner.actor, learner.mixer, learner.target, learner.gradient_steps, priority)
         gradient, take = at_size(self._columns(), self._gradient), self.replay.taking()
+        keys = jax.random.split(key, c.gradient_steps)
+        # At once, unless each gradient step changes the priorities of the next.
+        draws = jax.vmap(partial(self._draw, kept, None))(keys) if priority is None else keys
 
-        def step(carried: tuple[TrainState, TrainState, Weights, Array, Array | None], key: Array):
+        def step(carried: tuple[TrainState, TrainState, Weights, Array, Array | None], draw: Any):
             actor, mixer, target, steps, priority = carried
-            drawn, columns = self._draw(kept, priority, key)
+            drawn, columns = draw if priority is None else self._draw(kept, priority, draw)
             weights = Weights(actor.params, mixer.params)
             grads, (metrics, error) = gradient(columns, weights, target, take, kept, drawn, norm)
             actor, actor_norm = self.actor_optimiser.apply_gradients(actor, grads.actor, clock)
@@ -232,7 +234,7 @@ class ValueBased(Algorithm):
                 priority = self.replay.prioritised(priority, drawn, error)
             return (actor, mixer, target, steps, priority), (metrics, actor_norm, mixer_norm[0])
 
-        after, logged = jax.lax.scan(step, before, jax.random.split(key, c.gradient_steps))
+        after, logged = jax.lax.scan(step, before, draws)
         # The replay stays out of `when`, which would copy it.
         enough = self.replay.can_sample(kept, c.episodes) & (clock.env_steps + c.batch_steps >= c.warm_up)
         actor, mixer, target, steps, priority = when(enough, after, before)
@@ -309,12 +311,12 @@ class ValueBased(Algorithm):
         Also values to log, (G,), and with `importance` weights (N,) the size of each first error, (N,).
         """
         c = self.config
-        q = self.q_values(weights.actor, batch)
+        q, after = self.q_values(weights.actor, target.actor, batch)
         taken = distributions.chosen(q[:-1], batch.action)
         value = self.mix(
             weights.mixer, taken, best_of(q, batch)[:-1], batch.action, batch.observation.state[:-1]
         )
-        targets = jax.lax.stop_gradient(self.targets(q, target, batch))
+        targets = jax.lax.stop_gradient(self.targets(q, after, target.mixer, batch))
         error = value - targets
         loss = losses.squared(error) if c.value_loss == "squared" else losses.huber(error, c.huber_delta)
         logged = {"value_loss": loss, "td_error": jnp.abs(error), "q_taken": value, "value_target": targets}
@@ -329,21 +331,24 @@ class ValueBased(Algorithm):
         valid = batch.valid[..., None]
         return valid if self.team_value else valid & self.rewards.valued(batch.observation.alive[:-1])
 
-    def q_values(self, params: PyTree, batch: Episodes) -> Array:
-        """Values of all actions at every row: (L + 1, N, A, U). The torso clears memories at `first`."""
+    def q_values(self, params: PyTree, frozen: PyTree, batch: Episodes) -> tuple[Array, Array]:
+        """Values of all actions at every row, (L + 1, N, A, U); the second network gets no gradient."""
         memory = self.actor.initial_memory(batch.first.shape[1])
-        return self.actor.outputs(params, batch.observation.obs, memory, batch.first)[0]
+        return self.actor.outputs_of_both(params, frozen, batch.observation.obs, memory, batch.first)
 
-    def targets(self, q: Array, target: Weights, batch: Episodes) -> Array:
-        """Targets of the values of all steps, (L, N, K), from `q` of the learning network at all rows."""
+    def targets(self, q: Array, after: Array, mixer: PyTree, batch: Episodes) -> Array:
+        """Targets of the values of all steps, (L, N, K).
+
+        From the agents' values at all rows, (L + 1, N, A, U), of the learning network, `q`, and of the target
+        network, `after`, and from the parameters of the target mixer.
+        """
         c, seen = self.config, batch.observation
-        after = self.q_values(target.actor, batch)
         greedy = distributions.mode(q if c.double_q else after, seen.avail)
         best = best_of(after, batch)
 
         def mixed(action: Array, rows: slice):
             value = distributions.chosen(after[rows], action)
-            return self.mix(target.mixer, value, best[rows], action, seen.state[rows])
+            return self.mix(mixer, value, best[rows], action, seen.state[rows])
 
         bootstrap = mixed(greedy[1:], slice(1, None))
         reward = batch.reward[..., :1] if self.team_value else batch.reward

@@ -79,6 +79,8 @@ class Compiled(Collector):
     def _collect_steps(
         self, policy: PyTree, actors: Actors, length: int, greedy: bool, keep: Keep, playing: PyTree
     ) -> tuple[Actors, Any]:
+        policy = self.algorithm.actor.ready(policy)
+
         def step(joined: Joined, _: None) -> tuple[Joined, Joined]:
             actors: Actors = joined.separate()
             running, memory, key, opponent = actors
