@@ -162,8 +162,8 @@ def parts(task: Task, repeats: int) -> None:
     pieces = {
         "acting and simulating": (often(play), (carry.actors,)),
         "gradients": (learnt_by(lambda w: algorithm.loss(w, learner.target, batch)[0]), (weights,)),
-        "forwards and backwards through agents": (learnt_by(values), (weights,)),
-        "forwards through agents": (
+        "forwards and backwards through them": (learnt_by(values), (weights,)),
+        "forwards through agents (on a GPU perhaps the target's too)": (
             often(lambda w: jax.tree.map(lambda p: p + 1e-12 * values(w), w)),
             (weights,),
         ),

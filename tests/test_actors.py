@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -112,6 +113,17 @@ def test_parameters_are_cast_to_16_bits_once_and_not_at_every_step(normalise_obs
     matrices = [each.dtype for each in constants if each.ndim == 3]
     assert len(matrices) >= 4, "of a group: two layers, the gru, the head"
     assert set(matrices) == {jnp.dtype("bfloat16")}
+
+
+def test_what_an_actor_of_your_own_may_need_is_not_cast():
+    class Policy(NamedTuple):
+        params: dict
+        seen: jax.Array
+        key: jax.Array
+
+    actor = build("ippo", *ROLES[:1], env_options=ROLES[1], precision="bfloat16").algorithm.actor
+    policy = Policy({"w": jnp.ones(2)}, jnp.int32(2**24 + 1), jax.random.key(0))
+    assert actor.ready(policy) is policy
 
 
 def test_what_is_logged_of_a_group_is_the_mean_over_its_living_agents():

@@ -181,9 +181,23 @@ class Doubled(Recurrent):
         return 2 * features, memories
 
 
-def test_two_networks_with_a_torso_made_from_the_gru_are_as_each_alone(monkeypatch):
-    monkeypatch.setitem(TORSOS, "doubled", Doubled)
-    net = network("doubled")
+class Negated(GRU):
+    """A gru that does something else with its memories."""
+
+    def __call__(self, x, memory, first):
+        return -super().__call__(x, memory, first)
+
+
+class WithNegated(Recurrent):
+    def __init__(self, shape, rngs):
+        super().__init__(shape, rngs)
+        self.gru = Negated(shape.hidden, rngs)
+
+
+@pytest.mark.parametrize("torso", [Doubled, WithNegated])
+def test_two_networks_with_a_torso_made_from_the_gru_are_as_each_alone(torso, monkeypatch):
+    monkeypatch.setitem(TORSOS, "own", torso)
+    net = network("own")
     params = tuple(jax.jit(net.init)(jax.random.key(i)) for i in (0, 1))
     inputs = jax.random.normal(KEY, (4, 5, 3)), jnp.zeros((5, 8)), jnp.zeros((4, 5, 1), bool)
     together = jax.jit(net.apply_both)(params, *inputs)

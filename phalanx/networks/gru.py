@@ -144,6 +144,7 @@ memories.defvjp(_forwards, lambda back, gradient: back(gradient))
 def memories_of_both(learnt: Inputs, frozen: Inputs) -> tuple[Array, Array]:
     """`memories` of two networks of the same size, of which the second gets no gradient.
 
+    Both have the same first memory, and begin episodes at the same steps.
     Where XLA launches kernels for each step of a GPU, a step of both is one product: of a few rows it takes
     no longer than that of one network.
     """
@@ -157,11 +158,12 @@ def memories_of_both(learnt: Inputs, frozen: Inputs) -> tuple[Array, Array]:
 def _in_one_loop(learnt: Inputs, frozen: Inputs) -> tuple[Array, Array]:
     pairs = zip(learnt, frozen, strict=True)
     from_x, (memory, _), (first, _), recurrent, bias = pairs
+    recurrent, bias = jnp.stack(recurrent), jnp.stack(bias)
     both = jax.vmap(partial(advance, 1), (0, 0, None, 0, 0))
 
     def step(h: Array, inputs: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         *from_x, begins = inputs
-        h = both(h, jnp.stack(from_x), begins, jnp.stack(recurrent), jnp.stack(bias))
+        h = both(h, jnp.stack(from_x), begins, recurrent, bias)
         return h, h
 
     _, memories = scan(step, jnp.stack([memory, memory]), (*from_x, first), AT_A_TIME)

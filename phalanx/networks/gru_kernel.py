@@ -163,7 +163,7 @@ def _block(rows: int, recurrent: Array) -> tuple[int, int]:
 
     Where the weights fill a core, it computes one block at a time. If there are several for a core, larger
     ones read the weights less often: on an H200 8 steps of 8 x 1,536 rows of 128 in 32 bits take 168 us
-    forwards and 240 backwards with 32 rows, and 236 and 321 with 16 (XLA 241 and 254). MAPPO with 128
+    forwards and 240 backwards with 32 rows, and 236 and 321 with 16 (XLA 235 and 273). MAPPO with 128
     environments and one seed, which has fewer rows, is slower with 32.
     """
     fill = recurrent.size * recurrent.dtype.itemsize > FULL_CORE

@@ -134,7 +134,7 @@ class Recurrent(MLP):
         return memories, memories
 
     def beside(self, frozen: Any, x: Any, frozen_x: Any, memory: Array, first: Array) -> tuple[Array, Array]:
-        if type(self).__call__ is not Recurrent.__call__:  # a subclass computes something else
+        if type(self).__call__ is not Recurrent.__call__ or type(self.gru) is not GRU:  # of a user's own
             return super().beside(frozen, x, frozen_x, memory, first)
         each = ((self, x), (frozen, frozen_x))
         return gru.memories_of_both(*(net.gru.inputs(net.rows(x), memory, first) for net, x in each))

@@ -182,7 +182,8 @@ class NetworkActor(Actor):
     def ready(self, policy: PyTree) -> PyTree:
         if isinstance(policy, ExploringPolicy | NoisyPolicy):
             return policy._replace(params=self.ready(policy.params))
-        return self.network.network.in_precision(policy)
+        # Only the parameters of a network are a dictionary; what else an actor may need stays as it is.
+        return self.network.network.in_precision(policy) if isinstance(policy, dict) else policy
 
     def outputs(self, params: PyTree, obs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         """Run the network: (T, B, A, O), (B, A, H), (T, B) -> (T, B, A, F) and memories (T, B, A, H)."""
