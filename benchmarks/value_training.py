@@ -135,7 +135,10 @@ def ours(task: Task, episodes: int, devices: int = 1, **variant: Any) -> Timed:
 
 
 def parts(task: Task, repeats: int) -> None:
-    """Say where the time of `task.updates` updates goes; each part is done as often."""
+    """Say where the time of `task.updates` updates goes; each part is done as often.
+
+    On a GPU what goes through the agents' networks may go through the target networks in the same loop.
+    """
     loop = our_setup(task, DRAWN).loop
     algorithm, collector = loop.algorithm, loop.collector
     assert isinstance(algorithm, ValueBased)
@@ -162,8 +165,8 @@ def parts(task: Task, repeats: int) -> None:
     pieces = {
         "acting and simulating": (often(play), (carry.actors,)),
         "gradients": (learnt_by(lambda w: algorithm.loss(w, learner.target, batch)[0]), (weights,)),
-        "forwards and backwards through them": (learnt_by(values), (weights,)),
-        "forwards through agents (on a GPU perhaps the target's too)": (
+        "forwards and backwards through agents": (learnt_by(values), (weights,)),
+        "forwards through agents": (
             often(lambda w: jax.tree.map(lambda p: p + 1e-12 * values(w), w)),
             (weights,),
         ),

@@ -42,7 +42,7 @@ def advance(products: int, h: Array, from_x: Array, first: Array, recurrent: Arr
     """One step: h (B, H), from_x (B, 3H), first (B, 1) -> (B, H)."""
     h = jnp.where(first, 0.0, h)
     h = gates(from_x, recur(h, recurrent, bias, products), h)
-    # Else XLA computes it twice on a GPU, as it is and in 16 bits for the next product.
+    # Without the barrier XLA computes it twice on a GPU: as it is, and in 16 bits for the next product.
     return h if recurrent.dtype == h.dtype else jax.lax.optimization_barrier(h)
 
 

@@ -81,9 +81,9 @@ class Torso(nnx.Module):
         """
         raise NotImplementedError
 
-    def beside(self, frozen: Any, x: Any, frozen_x: Any, memory: Array, first: Array) -> tuple[Array, Array]:
-        """Features of this torso and of a `frozen` one of its kind, which gets no gradient."""
-        return self(x, memory, first)[0], frozen(frozen_x, memory, first)[0]
+    def features_of_both(self, frozen: Any, xs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
+        """Features of this torso and of a `frozen` one, which gets no gradient, for the inputs of each."""
+        return self(xs[0], memory, first)[0], frozen(xs[1], memory, first)[0]
 
     def gains(self) -> dict[str, float]:
         """Attributes with matrices to draw orthogonal, with their gain; others stay as made."""
@@ -133,10 +133,10 @@ class Recurrent(MLP):
         memories = self.gru(self.rows(x), memory, first)
         return memories, memories
 
-    def beside(self, frozen: Any, x: Any, frozen_x: Any, memory: Array, first: Array) -> tuple[Array, Array]:
+    def features_of_both(self, frozen: Any, xs: Any, memory: Array, first: Array) -> tuple[Array, Array]:
         if type(self).__call__ is not Recurrent.__call__ or type(self.gru) is not GRU:  # of a user's own
-            return super().beside(frozen, x, frozen_x, memory, first)
-        each = ((self, x), (frozen, frozen_x))
+            return super().features_of_both(frozen, xs, memory, first)
+        each = zip((self, frozen), xs, strict=True)
         return gru.memories_of_both(*(net.gru.inputs(net.rows(x), memory, first) for net, x in each))
 
     def gains(self) -> dict[str, float]:
@@ -309,11 +309,12 @@ class Network:
         self, params: tuple[PyTree, PyTree], x: Array | Picture, memory: Array, first: Array
     ) -> tuple[Array, Array]:
         """The outputs of two sets of parameters, as `apply`; the second gets no gradient."""
-        (torso, ends, seen, begins), its = (self._modules(each, x, first) for each in params)
+        torso, ends, seen, begins = self._modules(params[0], x, first)
+        other, others_ends, others_seen, _ = self._modules(params[1], x, first)
         memory = memory.reshape(begins.shape[1], memory.shape[-1])
-        features, frozen = torso.beside(its[0], seen, its[2], memory, begins)
-        outputs = self._head(its[1], frozen, leading(x))
-        return self._head(ends, features, leading(x)), jax.lax.stop_gradient(outputs)
+        features, others = torso.features_of_both(other, (seen, others_seen), memory, begins)
+        others = self._head(others_ends, others, leading(x))
+        return self._head(ends, features, leading(x)), jax.lax.stop_gradient(others)
 
     def _modules(self, params: PyTree, x: Array | Picture, first: Array) -> tuple[Torso, Ends, Any, Array]:
         """The torso, the ends, the input of the torso, (T, N, F), and `first`, (T, N, 1)."""
